@@ -1,0 +1,3 @@
+//! Placeholder.
+#![deny(unsafe_code)]
+pub mod sys;

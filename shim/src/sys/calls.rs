@@ -1,0 +1,155 @@
+//! The one list of driver calls.
+//!
+//! [`driver_calls!`] hands the list to a macro of the caller's choice. From it
+//! come the [`DriverTable`], the loader's names, and, in the emulated driver,
+//! its table, its `cuGetProcAddress` and its exported symbols. A new call is
+//! one line here and one function there; forgetting either does not compile.
+
+#![allow(unsafe_code)]
+
+use super::types::*;
+use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+/// Calls `$then! { .. }` with the list of driver calls, one line each:
+///
+/// `field: "symbol", version, required|optional, (argument: type, ..);`
+///
+/// *version* is the CUDA version that brought the symbol, in CUDA's own form
+/// (major times 1000 plus minor times 10). *required* symbols are those without
+/// which nothing of this crate works; an optional one that is missing makes
+/// the calls that need it fail with a clear error. Every call returns
+/// [`CuResult`]. The types are those of [`gpuipc::sys`](crate::sys) and
+/// `core::ffi`; the user of the list imports both.
+#[macro_export]
+macro_rules! driver_calls {
+    ($then:ident) => {
+        $then! {
+            init: "cuInit", 2000, required, (flags: c_uint);
+            driver_get_version: "cuDriverGetVersion", 2020, required, (version: *mut c_int);
+            get_error_name: "cuGetErrorName", 6000, required, (error: CuResult, text: *mut CuStr);
+            get_error_string: "cuGetErrorString", 6000, required, (error: CuResult, text: *mut CuStr);
+
+            device_get_count: "cuDeviceGetCount", 2000, required, (count: *mut c_int);
+            device_get: "cuDeviceGet", 2000, required, (device: *mut CuDevice, ordinal: c_int);
+            device_get_name: "cuDeviceGetName", 2000, required, (name: *mut c_char, len: c_int, device: CuDevice);
+            device_get_uuid: "cuDeviceGetUuid", 9020, optional, (uuid: *mut CuUuid, device: CuDevice);
+            device_get_uuid_v2: "cuDeviceGetUuid_v2", 11040, optional, (uuid: *mut CuUuid, device: CuDevice);
+            device_get_attribute: "cuDeviceGetAttribute", 2000, required, (value: *mut c_int, attribute: c_uint, device: CuDevice);
+            device_can_access_peer: "cuDeviceCanAccessPeer", 4000, required, (can: *mut c_int, device: CuDevice, peer: CuDevice);
+
+            primary_ctx_retain: "cuDevicePrimaryCtxRetain", 7000, required, (context: *mut CuContext, device: CuDevice);
+            primary_ctx_release: "cuDevicePrimaryCtxRelease_v2", 11000, required, (device: CuDevice);
+            primary_ctx_get_state: "cuDevicePrimaryCtxGetState", 7000, required, (device: CuDevice, flags: *mut c_uint, active: *mut c_int);
+            ctx_get_current: "cuCtxGetCurrent", 4000, required, (context: *mut CuContext);
+            ctx_set_current: "cuCtxSetCurrent", 4000, required, (context: CuContext);
+            ctx_push_current: "cuCtxPushCurrent_v2", 4000, required, (context: CuContext);
+            ctx_pop_current: "cuCtxPopCurrent_v2", 4000, required, (context: *mut CuContext);
+            ctx_get_device: "cuCtxGetDevice", 2000, required, (device: *mut CuDevice);
+            ctx_synchronize: "cuCtxSynchronize", 2000, required, ();
+
+            mem_get_info: "cuMemGetInfo_v2", 3020, required, (free: *mut usize, total: *mut usize);
+            mem_alloc: "cuMemAlloc_v2", 3020, required, (ptr: *mut CuDevicePtr, bytes: usize);
+            mem_free: "cuMemFree_v2", 3020, required, (ptr: CuDevicePtr);
+            mem_host_alloc: "cuMemHostAlloc", 2020, required, (ptr: *mut *mut c_void, bytes: usize, flags: c_uint);
+            mem_free_host: "cuMemFreeHost", 2000, required, (ptr: *mut c_void);
+            memcpy_htod: "cuMemcpyHtoD_v2", 3020, required, (to: CuDevicePtr, from: *const c_void, bytes: usize);
+            memcpy_dtoh: "cuMemcpyDtoH_v2", 3020, required, (to: *mut c_void, from: CuDevicePtr, bytes: usize);
+            memset_d8: "cuMemsetD8_v2", 3020, required, (to: CuDevicePtr, value: u8, count: usize);
+            pointer_get_attribute: "cuPointerGetAttribute", 4000, required, (data: CuAny, attribute: c_uint, ptr: CuDevicePtr);
+            mem_get_address_range: "cuMemGetAddressRange_v2", 3020, required, (base: *mut CuDevicePtr, size: *mut usize, ptr: CuDevicePtr);
+
+            ipc_get_mem_handle: "cuIpcGetMemHandle", 4010, optional, (handle: *mut CuIpcMemHandle, ptr: CuDevicePtr);
+            ipc_open_mem_handle: "cuIpcOpenMemHandle_v2", 11000, optional, (ptr: *mut CuDevicePtr, handle: CuIpcMemHandle, flags: c_uint);
+            ipc_close_mem_handle: "cuIpcCloseMemHandle", 4010, optional, (ptr: CuDevicePtr);
+
+            mem_get_allocation_granularity: "cuMemGetAllocationGranularity", 10020, optional, (bytes: *mut usize, prop: *const CuMemAllocationProp, option: c_uint);
+            mem_create: "cuMemCreate", 10020, optional, (handle: *mut CuMemHandle, size: usize, prop: *const CuMemAllocationProp, flags: c_ulonglong);
+            mem_release: "cuMemRelease", 10020, optional, (handle: CuMemHandle);
+            mem_retain_allocation_handle: "cuMemRetainAllocationHandle", 11000, optional, (handle: *mut CuMemHandle, ptr: *mut c_void);
+            mem_get_allocation_properties: "cuMemGetAllocationPropertiesFromHandle", 10020, optional, (prop: *mut CuMemAllocationProp, handle: CuMemHandle);
+            mem_export_to_shareable_handle: "cuMemExportToShareableHandle", 10020, optional, (shareable: CuAny, handle: CuMemHandle, kind: c_uint, flags: c_ulonglong);
+            mem_import_from_shareable_handle: "cuMemImportFromShareableHandle", 10020, optional, (handle: *mut CuMemHandle, shareable: CuAny, kind: c_uint);
+            mem_address_reserve: "cuMemAddressReserve", 10020, optional, (ptr: *mut CuDevicePtr, size: usize, alignment: usize, address: CuDevicePtr, flags: c_ulonglong);
+            mem_address_free: "cuMemAddressFree", 10020, optional, (ptr: CuDevicePtr, size: usize);
+            mem_map: "cuMemMap", 10020, optional, (ptr: CuDevicePtr, size: usize, offset: usize, handle: CuMemHandle, flags: c_ulonglong);
+            mem_unmap: "cuMemUnmap", 10020, optional, (ptr: CuDevicePtr, size: usize);
+            mem_set_access: "cuMemSetAccess", 10020, optional, (ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDesc, count: usize);
+            mem_get_access: "cuMemGetAccess", 10020, optional, (flags: *mut c_ulonglong, location: *const CuMemLocation, ptr: CuDevicePtr);
+        }
+    };
+}
+
+/// What is known of a driver call before a library is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallInfo {
+    /// The symbol in libcuda.
+    pub symbol: &'static str,
+    /// The CUDA version that brought it, e.g. 10020 for 10.2.
+    pub cuda_version: u32,
+    /// Whether loading fails without it.
+    pub required: bool,
+}
+
+macro_rules! make_table {
+    (@need required) => { true };
+    (@need optional) => { false };
+    ($($field:ident: $symbol:literal, $version:literal, $need:ident, ($($arg:ident: $ty:ty),*);)*) => {
+        /// Function pointers of a driver, real or emulated; `None` where the
+        /// library lacks the symbol.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(clippy::type_complexity)]
+        pub struct DriverTable {
+            $(
+                #[doc = concat!("`", $symbol, "`, since CUDA ", stringify!($version), ", ", stringify!($need), ".")]
+                pub $field: Option<unsafe extern "C" fn($($arg: $ty),*) -> CuResult>,
+            )*
+        }
+
+        /// Every call of the table, in its order.
+        pub const CALLS: &[CallInfo] = &[
+            $(CallInfo { symbol: $symbol, cuda_version: $version, required: make_table!(@need $need) },)*
+        ];
+
+        impl DriverTable {
+            /// Fills a table by asking `find` for each symbol.
+            ///
+            /// # Safety
+            /// For every symbol, `find` returns `None` or the address of a
+            /// function with the C signature that `cuda.h` gives that symbol,
+            /// valid for the rest of the process.
+            pub(super) unsafe fn from_symbols<E>(
+                mut find: impl FnMut(&CallInfo) -> Result<Option<*const c_void>, E>,
+            ) -> Result<Self, E> {
+                let mut calls = CALLS.iter();
+                $(
+                    let $field = match calls.next() {
+                        Some(info) => find(info)?,
+                        None => None,
+                    };
+                )*
+                Ok(Self {
+                    $(
+                        // SAFETY: both are pointer-sized, a null address cannot
+                        // be here (`find` says None for it), and the caller
+                        // promises the signature of this very symbol.
+                        $field: $field.map(|address| unsafe {
+                            core::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> CuResult>(address)
+                        }),
+                    )*
+                })
+            }
+        }
+
+        /// Symbol and CUDA version by field, for error messages.
+        #[allow(dead_code)]
+        pub(crate) mod info {
+            use super::CallInfo;
+            $(
+                #[allow(non_upper_case_globals)]
+                pub(crate) const $field: CallInfo = CallInfo { symbol: $symbol, cuda_version: $version, required: make_table!(@need $need) };
+            )*
+        }
+    };
+}
+
+driver_calls!(make_table);
