@@ -78,25 +78,33 @@ same_value! {
 
 impl From<other::CUipcMemHandle> for CuIpcMemHandle {
     fn from(from: other::CUipcMemHandle) -> Self {
-        Self { reserved: from.reserved.map(|byte| byte as u8) }
+        Self {
+            reserved: from.reserved.map(|byte| byte as u8),
+        }
     }
 }
 
 impl From<CuIpcMemHandle> for other::CUipcMemHandle {
     fn from(from: CuIpcMemHandle) -> Self {
-        Self { reserved: from.reserved.map(|byte| byte as _) }
+        Self {
+            reserved: from.reserved.map(|byte| byte as _),
+        }
     }
 }
 
 impl From<other::CUuuid> for CuUuid {
     fn from(from: other::CUuuid) -> Self {
-        Self { bytes: from.bytes.map(|byte| byte as u8) }
+        Self {
+            bytes: from.bytes.map(|byte| byte as u8),
+        }
     }
 }
 
 impl From<CuUuid> for other::CUuuid {
     fn from(from: CuUuid) -> Self {
-        Self { bytes: from.bytes.map(|byte| byte as _) }
+        Self {
+            bytes: from.bytes.map(|byte| byte as _),
+        }
     }
 }
 

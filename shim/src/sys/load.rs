@@ -45,7 +45,11 @@ impl fmt::Display for LoadError {
                  (in a container: was it started with GPU support)? {LIBRARY_VARIABLE}=PATH names another library",
                 path.display()
             ),
-            Self::Symbol { path, symbol, cuda_version } => write!(
+            Self::Symbol {
+                path,
+                symbol,
+                cuda_version,
+            } => write!(
                 f,
                 "the CUDA driver library {} lacks {symbol}, which came with CUDA {}.{}: the driver is too old, \
                  or this is not libcuda",
@@ -72,20 +76,37 @@ impl std::error::Error for LoadError {}
 pub unsafe fn load(library: &OsStr) -> Result<DriverTable, LoadError> {
     // SAFETY: the caller promises that this is a CUDA driver, whose
     // constructors are made to run in any process.
-    let opened = unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-        LoadError::Library { path: library.to_owned(), message: error.to_string() }
-    })?;
+    let opened =
+        unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+            LoadError::Library {
+                path: library.to_owned(),
+                message: error.to_string(),
+            }
+        })?;
     // Leaked on purpose: see above.
     let opened: &'static Library = Box::leak(Box::new(opened));
     let find = |info: &CallInfo| -> Result<Option<*const c_void>, LoadError> {
-        let missing =
-            LoadError::Symbol { path: library.to_owned(), symbol: info.symbol, cuda_version: info.cuda_version };
-        let Ok(name) = CString::new(info.symbol) else { return Err(missing) };
+        let missing = LoadError::Symbol {
+            path: library.to_owned(),
+            symbol: info.symbol,
+            cuda_version: info.cuda_version,
+        };
+        let Ok(name) = CString::new(info.symbol) else {
+            return Err(missing);
+        };
         // SAFETY: the symbol is only turned into a raw address here; its type
         // is given where the table is filled.
-        let found: Result<Symbol<*const c_void>, _> = unsafe { opened.get(name.as_bytes_with_nul()) };
-        let address = found.ok().map(|symbol| symbol.as_raw_ptr().cast_const()).filter(|address| !address.is_null());
-        if address.is_none() && info.required { Err(missing) } else { Ok(address) }
+        let found: Result<Symbol<*const c_void>, _> =
+            unsafe { opened.get(name.as_bytes_with_nul()) };
+        let address = found
+            .ok()
+            .map(|symbol| symbol.as_raw_ptr().cast_const())
+            .filter(|address| !address.is_null());
+        if address.is_none() && info.required {
+            Err(missing)
+        } else {
+            Ok(address)
+        }
     };
     // SAFETY: addresses come from `dlsym` on a library that the caller promises
     // to be a CUDA driver and that is never closed.

@@ -12,6 +12,7 @@ mod types;
 #[cfg(feature = "cuda-driver-sys")]
 mod cross_check;
 
+pub(crate) use calls::info;
 pub use calls::{CALLS, CallInfo, DriverTable};
 pub use load::{DEFAULT_LIBRARY, LIBRARY_VARIABLE, LoadError, load};
 pub use types::*;

@@ -1,0 +1,69 @@
+//! A slot: 64 bytes of a handle whose meaning the handle's flags give.
+//!
+//! The only file of this crate with `unsafe`: reading a union.
+#![allow(unsafe_code)]
+
+use crate::layout::{SLOT_BYTES, ticket};
+use core::mem::offset_of;
+
+/// A ticket as C sees it inside a slot.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct TicketSlot {
+    endpoint: [u8; 16],
+    token: [u8; 16],
+    fd: i32,
+    reserved: [u8; 28],
+}
+
+/// One slot of a handle. Which member is meant, the handle's type flags and attributes say.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) union Slot {
+    bytes: [u8; SLOT_BYTES],
+    /// `CUipcMemHandle`.
+    runtime_ipc: [u8; SLOT_BYTES],
+    /// `CUmemPoolPtrExportData`.
+    pool_pointer: [u8; SLOT_BYTES],
+    ticket: TicketSlot,
+    /// `CUmemFabricHandle`.
+    fabric: [u8; SLOT_BYTES],
+}
+
+const _: () = assert!(
+    size_of::<TicketSlot>() == SLOT_BYTES && size_of::<Slot>() == SLOT_BYTES,
+    "every member fills the slot"
+);
+const _: () = assert!(
+    ticket::ENDPOINT.is(offset_of!(TicketSlot, endpoint), 16),
+    "C and the wire agree on the ticket's endpoint"
+);
+const _: () = assert!(
+    ticket::TOKEN.is(offset_of!(TicketSlot, token), 16),
+    "C and the wire agree on the ticket's token"
+);
+const _: () = assert!(
+    ticket::FD.is(offset_of!(TicketSlot, fd), 4),
+    "C and the wire agree on the ticket's fd"
+);
+const _: () = assert!(
+    ticket::RESERVED.is(offset_of!(TicketSlot, reserved), 28),
+    "C and the wire agree on the ticket's reserved bytes"
+);
+
+impl Slot {
+    pub(crate) const EMPTY: Self = Self::new([0; SLOT_BYTES]);
+
+    pub(crate) const fn new(bytes: [u8; SLOT_BYTES]) -> Self {
+        Self { bytes }
+    }
+
+    pub(crate) const fn bytes(&self) -> &[u8; SLOT_BYTES] {
+        // SAFETY: reading a union's member requires that the bytes it covers are a valid value of
+        // its type. Any 64 initialized bytes are a valid `[u8; 64]`, and all 64 are initialized:
+        // the fields are private to this file, which makes slots in `new` only, from 64 bytes, and
+        // never writes to one. Memory that C fills comes in through `decode`, as bytes. The
+        // reference lives as long as `self`, of which it is a part.
+        unsafe { &self.bytes }
+    }
+}

@@ -1,0 +1,138 @@
+//! The ways of sharing, and the bits that announce them in a handle.
+
+use bitflags::bitflags;
+use core::fmt;
+
+/// A way of sharing memory between processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HandleType {
+    /// Legacy IPC: `cuIpcGetMemHandle`, `cuIpcOpenMemHandle`. One host only.
+    RuntimeIpc,
+    /// A POSIX file descriptor, fetched from the exporter's broker:
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`. One host only.
+    PosixFd,
+    /// A fabric handle: `CU_MEM_HANDLE_TYPE_FABRIC`. Also between hosts of one NVLink domain.
+    Fabric,
+}
+
+/// Some of the types, each at most once.
+pub type TypeList = heapless::Vec<HandleType, 3>;
+
+impl HandleType {
+    /// All types, in the order of their bits. This is no order of preference.
+    pub const ALL: [Self; 3] = [Self::RuntimeIpc, Self::PosixFd, Self::Fabric];
+
+    /// The type's name in texts and settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RuntimeIpc => "RuntimeIpc",
+            Self::PosixFd => "PosixFd",
+            Self::Fabric => "Fabric",
+        }
+    }
+
+    /// Finds a type by [`name`](Self::name). Case, `-` and `_` do not matter: `posix-fd`,
+    /// `POSIX_FD` and `PosixFd` are one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let given = || {
+            name.bytes()
+                .filter(|byte| !matches!(byte, b'-' | b'_'))
+                .map(|byte| byte.to_ascii_lowercase())
+        };
+        Self::ALL.into_iter().find(|handle_type| {
+            let wanted = handle_type.name().bytes();
+            given().eq(wanted.map(|byte| byte.to_ascii_lowercase()))
+        })
+    }
+
+    /// The bit that announces the type in a handle.
+    pub const fn flag(self) -> TypeFlags {
+        match self {
+            Self::RuntimeIpc => TypeFlags::RUNTIME_IPC,
+            Self::PosixFd => TypeFlags::POSIX_FD,
+            Self::Fabric => TypeFlags::FABRIC,
+        }
+    }
+}
+
+impl fmt::Display for HandleType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+bitflags! {
+    /// A set of types, as a handle announces them in its byte 7. The values are mscclpp's.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct TypeFlags: u8 {
+        /// [`HandleType::RuntimeIpc`].
+        const RUNTIME_IPC = 1;
+        /// [`HandleType::PosixFd`].
+        const POSIX_FD = 2;
+        /// [`HandleType::Fabric`].
+        const FABRIC = 4;
+    }
+}
+
+impl TypeFlags {
+    /// The types of the set, in the order of [`HandleType::ALL`].
+    pub fn types(self) -> TypeList {
+        HandleType::ALL
+            .into_iter()
+            .filter(|handle_type| self.contains(handle_type.flag()))
+            .collect()
+    }
+}
+
+bitflags! {
+    /// What kind of memory a handle describes, and what else it carries.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Attributes: u16 {
+        /// Slot 1 holds a [`Ticket`](crate::Ticket).
+        const TICKET = 1;
+        /// The memory is from a pool: descriptor and fabric handle are the pool's, and slot 0
+        /// holds the pointer's 64 bytes (`cuMemPoolExportPointer`).
+        const MEM_POOL = 2;
+        /// The memory is pinned host memory on one NUMA node, not a GPU's.
+        const HOST_NUMA = 4;
+        /// The handle describes a multicast object (`cuMulticastCreate`).
+        const MULTICAST = 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+
+    #[test]
+    fn a_type_is_found_by_its_name_in_any_spelling() {
+        for handle_type in HandleType::ALL {
+            assert_eq!(HandleType::from_name(handle_type.name()), Some(handle_type));
+        }
+        for name in ["posix-fd", "POSIX_FD", "posixfd", "PosixFd"] {
+            assert_eq!(HandleType::from_name(name), Some(HandleType::PosixFd));
+        }
+        for name in ["", "-", "posix", "posixfds", "posix fd", "fd", "ﬁ"] {
+            assert_eq!(HandleType::from_name(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_set_lists_its_types_in_order() {
+        for bits in 0..8 {
+            let set = TypeFlags::from_bits_truncate(bits);
+            let list = set.types();
+            assert!(list.is_sorted());
+            let again = list
+                .iter()
+                .fold(TypeFlags::empty(), |all, one| all | one.flag());
+            assert_eq!(again, set);
+        }
+    }
+
+    #[test]
+    fn a_type_obeys_the_width_of_a_table() {
+        assert_eq!(format!("{:>12}|", HandleType::Fabric), "      Fabric|");
+    }
+}

@@ -1,0 +1,287 @@
+//! What holds for all handles, all messages, and all bytes.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+// Not every test program uses every sample.
+#[allow(dead_code)]
+mod samples;
+
+use gpuipc_core::{
+    ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, HostId,
+    ProcessId, Reply, ReplyStatus, Request, RequestKind, Ticket, Token, Window, checksum_of,
+};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        // Beside this file, to be committed.
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    }
+}
+
+/// Any number, the ends of the range more often.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(1),
+        Just(u64::MAX - 1),
+        Just(u64::MAX),
+        0..1_u64 << 40,
+        any::<u64>(),
+    ]
+}
+
+fn line() -> impl Strategy<Value = [u8; 64]> {
+    any::<[[u8; 32]; 2]>().prop_map(|[low, high]| {
+        let mut line = [0; 64];
+        line[..32].copy_from_slice(&low);
+        line[32..].copy_from_slice(&high);
+        line
+    })
+}
+
+/// A length of at least 1, a start and a whole that hold it.
+fn part() -> impl Strategy<Value = (u64, u64, u64)> {
+    (number(), number(), number()).prop_map(|(length, start, slack)| {
+        let length = length.max(1);
+        let start = start.min(u64::MAX - length);
+        (length, start, (start + length).saturating_add(slack))
+    })
+}
+
+fn window(length: u64) -> impl Strategy<Value = Window> {
+    let many = (number(), number(), any::<u32>(), any::<u32>()).prop_map(
+        move |(start, slack, index, after)| {
+            let offset = start.min(u64::MAX - length);
+            let segment_count = index.saturating_add(after).max(2);
+            Window {
+                id: 0,
+                length: (offset + length).saturating_add(slack),
+                offset,
+                segment_index: index.min(segment_count - 1),
+                segment_count,
+            }
+        },
+    );
+    let one = Just(Window {
+        id: 0,
+        length,
+        offset: 0,
+        segment_index: 0,
+        segment_count: 1,
+    });
+    (prop_oneof![one, many], any::<u64>()).prop_map(|(window, id)| Window { id, ..window })
+}
+
+fn ticket() -> impl Strategy<Value = Ticket> {
+    let fd = proptest::option::of(0..=i32::MAX);
+    (any::<[u8; 16]>(), any::<[u8; 16]>(), fd).prop_map(|(endpoint, token, fd)| Ticket {
+        endpoint: Endpoint(endpoint),
+        token: Token::new(token),
+        fd,
+    })
+}
+
+/// Where and whose the memory is.
+fn origin() -> impl Strategy<Value = HandleFields> {
+    let sizes = part().prop_flat_map(|part| (Just(part), window(part.0)));
+    let names = any::<[[u8; 16]; 4]>();
+    let numbers = any::<[u32; 4]>();
+    (sizes, any::<u64>(), names, numbers).prop_map(
+        |(((length, offset, base), window), allocation_id, names, numbers)| HandleFields {
+            base_size: base,
+            offset_from_base: offset,
+            length,
+            allocation_id,
+            window,
+            device_uuid: DeviceUuid(names[0]),
+            process_id: ProcessId(names[1]),
+            host_id: HostId(names[2]),
+            fabric_cluster: ClusterUuid(names[3]),
+            pid: numbers[0],
+            pid_namespace: numbers[1],
+            net_namespace: numbers[2],
+            fabric_clique: numbers[3],
+            ..HandleFields::default()
+        },
+    )
+}
+
+/// Any handle that the rules allow.
+fn valid() -> impl Strategy<Value = HandleFields> {
+    let lines = [(); 3].map(|()| proptest::option::of(line()));
+    let ticket = proptest::option::of(ticket());
+    let kinds = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let node = 0..=i16::MAX;
+    let rest = (node, 1..=u16::MAX, any::<u64>());
+    (origin(), lines, ticket, kinds, rest).prop_filter_map(
+        "a handle has at least one type",
+        |(origin, lines, ticket, kinds, rest)| {
+            let [legacy, pool, fabric] = lines;
+            let (posix_fd, host, multicast, prefer_pool) = kinds;
+            let (node, devices, pool_id) = rest;
+            let pool_pointer = pool.filter(|_| prefer_pool && !multicast);
+            let runtime_ipc = legacy.filter(|_| pool_pointer.is_none() && !multicast);
+            let posix_fd = posix_fd && ticket.is_some();
+            let some = runtime_ipc.is_some() || posix_fd || fabric.is_some();
+            some.then_some(HandleFields {
+                device_uuid: if host {
+                    DeviceUuid::default()
+                } else {
+                    origin.device_uuid
+                },
+                numa_node: host.then_some(node),
+                num_devices: if multicast { devices } else { 0 },
+                pool_id: if pool_pointer.is_some() { pool_id } else { 0 },
+                runtime_ipc,
+                pool_pointer,
+                ticket,
+                posix_fd,
+                fabric,
+                multicast,
+                ..origin
+            })
+        },
+    )
+}
+
+fn repaired(mut bytes: [u8; HANDLE_BYTES]) -> [u8; HANDLE_BYTES] {
+    let sum = checksum_of(&bytes);
+    bytes[188..192].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Decoding does not panic, and what it accepts is kept to the last bit.
+fn decode_any(bytes: &[u8; HANDLE_BYTES]) {
+    if let Ok(handle) = GpuIpcMemHandle::decode(bytes) {
+        assert_eq!(&handle.encode(), bytes);
+        // Nor do the accessors, and what they give is a valid handle again.
+        let again = GpuIpcMemHandle::new(&handle.fields()).map(|handle| handle.fields());
+        assert_eq!(again, Ok(handle.fields()));
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_every_sample_is_refused() {
+    for sample in samples::all() {
+        let bytes = GpuIpcMemHandle::new(&sample.fields).unwrap().encode();
+        for bit in 0..8 * HANDLE_BYTES {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let decoded = GpuIpcMemHandle::decode(&flipped);
+            assert!(decoded.is_err(), "{} with bit {bit} flipped", sample.name);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn valid_fields_come_back_from_their_bytes(fields in valid()) {
+        let handle = GpuIpcMemHandle::new(&fields).unwrap();
+        let decoded = GpuIpcMemHandle::decode(&handle.encode()).unwrap();
+        prop_assert_eq!(decoded, handle);
+        prop_assert_eq!(decoded.fields(), fields);
+        prop_assert_eq!(decoded.encode(), handle.encode());
+        prop_assert_eq!(decoded.types().types().len() as u32, decoded.types().bits().count_ones());
+    }
+
+    #[test]
+    fn a_flipped_bit_is_refused(fields in valid(), bit in 0..8 * HANDLE_BYTES) {
+        let mut bytes = GpuIpcMemHandle::new(&fields).unwrap().encode();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(GpuIpcMemHandle::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_bytes_of_any_length_decode_to_a_result(
+        bytes in proptest::collection::vec(any::<u8>(), 0..800),
+    ) {
+        prop_assert!(GpuIpcMemHandle::decode(&bytes).is_err());
+        let _ = Request::decode(&bytes);
+        let _ = Reply::decode(&bytes);
+    }
+
+    #[test]
+    fn a_part_of_a_handle_is_refused(fields in valid(), length in 0..HANDLE_BYTES) {
+        let bytes = GpuIpcMemHandle::new(&fields).unwrap().encode();
+        prop_assert!(GpuIpcMemHandle::decode(&bytes[..length]).is_err());
+    }
+
+    /// Random bytes, but for what would end decoding at once.
+    #[test]
+    fn random_bytes_with_a_right_checksum_are_refused_or_kept(
+        lines in [line(), line(), line(), line(), line(), line()],
+        version in 1..4_u8,
+        types in any::<u8>(),
+        attributes in any::<u8>(),
+    ) {
+        let mut bytes: [u8; HANDLE_BYTES] = lines.concat().try_into().unwrap();
+        bytes[..9].copy_from_slice(&[b'G', b'I', b'P', b'C', version, 1, 1, types, attributes]);
+        decode_any(&repaired(bytes));
+    }
+
+    /// A few changed bytes of a valid handle: near the border of what is accepted.
+    #[test]
+    fn changed_bytes_with_a_right_checksum_are_refused_or_kept(
+        fields in valid(),
+        version in 1..3_u8,
+        changes in proptest::collection::vec((0..HANDLE_BYTES, any::<u8>()), 0..4),
+    ) {
+        let mut bytes = GpuIpcMemHandle::new(&fields).unwrap().encode();
+        bytes[4] = version;
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        decode_any(&repaired(bytes));
+    }
+
+    #[test]
+    fn any_request_arrives(
+        fetch in any::<bool>(),
+        id in any::<u64>(),
+        allocation_id in any::<u64>(),
+        token in any::<[u8; 16]>(),
+    ) {
+        let kind = if fetch { RequestKind::FetchFd } else { RequestKind::CheckMemory };
+        let sent = Request { kind, id, allocation_id, token: Token::new(token) };
+        prop_assert_eq!(Request::decode(&sent.encode()), Ok(sent));
+    }
+
+    #[test]
+    fn any_reply_arrives(
+        busy in any::<bool>(),
+        id in any::<u64>(),
+        allocation_id in any::<u64>(),
+        detail in any::<u32>(),
+    ) {
+        let status = if busy { ReplyStatus::Busy } else { ReplyStatus::CheckFailed };
+        let sent = Reply { status, id, allocation_id, detail };
+        prop_assert_eq!(Reply::decode(&sent.encode()), Ok(sent));
+    }
+
+    /// What is accepted is kept to the last bit.
+    #[test]
+    fn changed_messages_are_refused_or_kept(
+        reply in any::<bool>(),
+        changes in proptest::collection::vec((0..64_usize, any::<u8>()), 0..6),
+    ) {
+        let mut bytes = if reply {
+            Reply { status: ReplyStatus::NoFd, id: 1, allocation_id: 2, detail: 0 }.encode()
+        } else {
+            let kind = RequestKind::FetchFd;
+            Request { kind, id: 1, allocation_id: 2, token: samples::TOKEN }.encode()
+        };
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        if let Ok(request) = Request::decode(&bytes) {
+            prop_assert_eq!(request.encode(), bytes);
+        }
+        if let Ok(reply) = Reply::decode(&bytes) {
+            prop_assert_eq!(reply.encode(), bytes);
+        }
+    }
+}

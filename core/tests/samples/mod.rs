@@ -1,0 +1,160 @@
+//! One valid handle of each kind, with values that are easy to see in a dump.
+
+use gpuipc_core::{
+    ClusterUuid, DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, Ticket, Token, Window,
+};
+
+/// A sample, and the name of its golden file.
+pub(crate) struct Sample {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) fields: HandleFields,
+}
+
+pub(crate) const TOKEN: Token = Token::new([0x5a; 16]);
+
+pub(crate) const TICKET: Ticket = Ticket {
+    endpoint: Endpoint([0xe0; 16]),
+    token: TOKEN,
+    fd: None,
+};
+
+/// What all samples share: 2 MiB at 64 KiB of an allocation of 16 MiB. No type yet.
+pub(crate) fn plain() -> HandleFields {
+    HandleFields {
+        base_size: 16 << 20,
+        offset_from_base: 64 << 10,
+        length: 2 << 20,
+        allocation_id: 0x1122_3344_5566_7788,
+        window: Window {
+            id: 7,
+            length: 2 << 20,
+            offset: 0,
+            segment_index: 0,
+            segment_count: 1,
+        },
+        device_uuid: DeviceUuid([0xd0; 16]),
+        process_id: ProcessId([0xc0; 16]),
+        host_id: HostId([0xb0; 16]),
+        pid: 4242,
+        pid_namespace: 0xf000_0001,
+        net_namespace: 0xf000_0002,
+        ..HandleFields::default()
+    }
+}
+
+/// Numbers that count up, so that a moved byte is seen.
+pub(crate) fn counting(first: u8) -> [u8; 64] {
+    let mut next = first;
+    [(); 64].map(|()| {
+        let byte = next;
+        next = next.wrapping_add(1);
+        byte
+    })
+}
+
+pub(crate) fn legacy() -> HandleFields {
+    HandleFields {
+        runtime_ipc: Some(counting(0)),
+        ticket: Some(TICKET),
+        ..plain()
+    }
+}
+
+pub(crate) fn fd() -> HandleFields {
+    HandleFields {
+        ticket: Some(Ticket {
+            fd: Some(37),
+            ..TICKET
+        }),
+        posix_fd: true,
+        ..plain()
+    }
+}
+
+pub(crate) fn fd_and_fabric() -> HandleFields {
+    HandleFields {
+        fabric: Some(counting(0x80)),
+        fabric_clique: 3,
+        fabric_cluster: ClusterUuid([0xa0; 16]),
+        ..fd()
+    }
+}
+
+pub(crate) fn pool() -> HandleFields {
+    HandleFields {
+        pool_pointer: Some(counting(0x40)),
+        pool_id: 9,
+        ..fd()
+    }
+}
+
+pub(crate) fn host_numa() -> HandleFields {
+    HandleFields {
+        numa_node: Some(1),
+        device_uuid: DeviceUuid([0; 16]),
+        ..fd()
+    }
+}
+
+pub(crate) fn multicast() -> HandleFields {
+    HandleFields {
+        multicast: true,
+        num_devices: 8,
+        ..fd_and_fabric()
+    }
+}
+
+pub(crate) fn segment() -> HandleFields {
+    HandleFields {
+        window: Window {
+            id: 7,
+            length: 7 << 20,
+            offset: 4 << 20,
+            segment_index: 1,
+            segment_count: 3,
+        },
+        ..fd()
+    }
+}
+
+/// All of them.
+pub(crate) fn all() -> [Sample; 7] {
+    [
+        Sample {
+            name: "legacy",
+            about: "handle: cuMemAlloc memory, RuntimeIpc, with a ticket that has no descriptor",
+            fields: legacy(),
+        },
+        Sample {
+            name: "fd",
+            about: "handle: VMM memory, PosixFd",
+            fields: fd(),
+        },
+        Sample {
+            name: "fd-fabric",
+            about: "handle: VMM memory, PosixFd and Fabric",
+            fields: fd_and_fabric(),
+        },
+        Sample {
+            name: "pool",
+            about: "handle: memory of a pool, the pool's PosixFd and the pointer's bytes",
+            fields: pool(),
+        },
+        Sample {
+            name: "host-numa",
+            about: "handle: pinned host memory on NUMA node 1, PosixFd",
+            fields: host_numa(),
+        },
+        Sample {
+            name: "multicast",
+            about: "handle: multicast object of 8 devices, PosixFd and Fabric",
+            fields: multicast(),
+        },
+        Sample {
+            name: "segment",
+            about: "handle: the second of three segments of a window, VMM memory, PosixFd",
+            fields: segment(),
+        },
+    ]
+}

@@ -1,0 +1,318 @@
+//! One way that was tried and did not work: which type, at which step, with
+//! which code, why, and what to do about it.
+
+use crate::driver::{DriverCause, DriverError};
+use crate::sys::CuResult;
+use core::fmt;
+use gpuipc_core::HandleType;
+use std::time::Duration;
+
+/// A failed step of an export or import, up to which everything was undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The way that was tried.
+    pub handle_type: HandleType,
+    /// Where it ended.
+    pub step: Step,
+    /// What the driver or the kernel answered.
+    pub code: Code,
+    /// What that means.
+    pub reason: Reason,
+    /// How long the attempt took.
+    pub elapsed: Duration,
+}
+
+/// The code behind a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// No call failed: the library itself refused.
+    None,
+    /// A driver call returned this.
+    Driver(CuResult),
+    /// The driver lacks the call; the CUDA version that brought it.
+    MissingSymbol(u32),
+    /// A system call returned this errno.
+    Os(i32),
+}
+
+/// A step of the way from a handle to a mapped address, or from memory to a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// Settings, and what the handle itself says.
+    Select,
+    /// Finding and reaching the exporter's broker.
+    BrokerConnect,
+    /// Asking it and reading its answer.
+    BrokerRequest,
+    /// Getting a context: `cuDevicePrimaryCtxRetain`, `cuCtxPushCurrent`.
+    Context,
+    /// `cuMemRetainAllocationHandle`.
+    Retain,
+    /// `cuIpcGetMemHandle` or `cuMemExportToShareableHandle`.
+    Export,
+    /// `cuMemImportFromShareableHandle`.
+    Import,
+    /// `cuMemAddressReserve`.
+    Reserve,
+    /// `cuMemMap`.
+    Map,
+    /// `cuMemSetAccess`.
+    SetAccess,
+    /// `cuIpcOpenMemHandle`.
+    Open,
+    /// Comparing what was mapped with what the handle says.
+    Compare,
+    /// Asking the broker whether the memory is still the one that was offered.
+    Liveness,
+}
+
+impl Step {
+    /// The step in words, with the driver call where there is one.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Select => "select",
+            Self::BrokerConnect => "broker connect",
+            Self::BrokerRequest => "broker request",
+            Self::Context => "context",
+            Self::Retain => "cuMemRetainAllocationHandle",
+            Self::Export => "export",
+            Self::Import => "cuMemImportFromShareableHandle",
+            Self::Reserve => "cuMemAddressReserve",
+            Self::Map => "cuMemMap",
+            Self::SetAccess => "cuMemSetAccess",
+            Self::Open => "cuIpcOpenMemHandle",
+            Self::Compare => "compare",
+            Self::Liveness => "liveness",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident: $why:literal, $hint:literal;)*) => {
+        /// Why an attempt failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// The reason in words.
+            #[must_use]
+            pub const fn why(self) -> &'static str {
+                match self { $(Self::$name => $why,)* }
+            }
+
+            /// What to do about it.
+            #[must_use]
+            pub const fn hint(self) -> &'static str {
+                match self { $(Self::$name => $hint,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Options or `GPUIPC_TYPES` exclude the type.
+    NotAllowed: "this type is excluded by the options or by GPUIPC_TYPES",
+        "allow the type";
+    /// The handle comes from another host.
+    OtherHost: "the exporter runs on another host, where only a fabric handle can work",
+        "create the memory with CU_MEM_HANDLE_TYPE_FABRIC and run the IMEX service on both hosts";
+    /// The exporting process has ended, or shut its broker down.
+    ExporterGone: "the exporting process has ended or has shut its broker down",
+        "keep the exporter and its offer alive until every importer has imported";
+    /// The exporter runs, but no longer offers this memory (or never did, if
+    /// the handle is forged).
+    OfferWithdrawn: "the exporter offers no memory under this handle's token any more",
+        "keep the exported object until every importer has imported, and ship the handle anew";
+    /// No name of the broker leads to it.
+    BrokerUnreachable: "the exporter's broker cannot be reached from here",
+        "share a network namespace, or a folder named by GPUIPC_SOCKET_DIR, between exporter and importer";
+    /// Another user's process answers under the broker's name.
+    BrokerNotTrusted: "the process behind the broker's name belongs to another user",
+        "run exporter and importer as the same user, or the importer's peer as root";
+    /// The broker does not serve this user.
+    UserRefused: "the exporter's broker does not serve this user",
+        "run exporter and importer as the same user, or the importer as root";
+    /// The broker had no room in time.
+    BrokerBusy: "the exporter's broker is busy",
+        "try again, or raise the exporter's limit of open files";
+    /// The answer was no valid reply to the request.
+    BrokerBadReply: "the process behind the broker's name answers what no broker would",
+        "use the same version of the library on both sides; if it is, something else has the broker's name";
+    /// The library itself is at the other end.
+    OwnBroker: "the handle leads back into this process, which does not offer it",
+        "import in another process, or use the original pointer";
+    /// The deadline came first.
+    TimedOut: "the deadline passed",
+        "see what the exporter is waiting for, or raise the timeout (GPUIPC_TIMEOUT_MS)";
+    /// The offer has no descriptor.
+    NoDescriptor: "the exporter has no file descriptor for this memory",
+        "see the exporter's log for why its export failed";
+    /// The driver does not take the descriptor.
+    NotCudaDescriptor: "the driver does not know the file descriptor as its own",
+        "check that exporter and importer use the same driver and the same machine";
+    /// The driver does not take the fabric handle.
+    FabricUnavailable: "the driver cannot import the fabric handle here",
+        "check that the IMEX service runs, both processes have the same IMEX channel device, and are in one domain";
+    /// What is mapped is not as long as the handle says.
+    SizeMismatch: "the memory is not as large as the handle says",
+        "ship the handle anew; if that does not help, it is forged or comes from another version";
+    /// The memory behind a legacy handle was freed.
+    StaleMemory: "the memory was freed, or other memory lies at its address now",
+        "keep the memory allocated until every importer has imported, and ship the handle anew";
+    /// Nobody could be asked whether the memory is still the same.
+    LivenessUnknown: "nobody could say whether this is still the memory that was offered, and require_live asks for it",
+        "make the exporter's broker reachable, or do without require_live";
+    /// A legacy mapping cannot be read-only.
+    CannotBeReadOnly: "a legacy mapping is always writable",
+        "ask for read and write, or create the memory with cuMemCreate and a handle type";
+    /// The two GPUs are not peers.
+    PeerUnsupported: "the importing GPU cannot reach the memory's GPU",
+        "import on the memory's own GPU, or on one that nvidia-smi topo -p2p r shows as its peer";
+    /// All peer mappings are taken.
+    TooManyPeers: "the importing GPU has no peer mapping left",
+        "close mappings of other GPUs' memory first";
+    /// The driver wants another context.
+    ContextRefused: "the driver refuses this context (it does so for memory of this same process, too)",
+        "import in another process than the exporter, with a valid context or none current";
+    /// Out of GPU memory or address space.
+    OutOfMemory: "out of memory or address space",
+        "free GPU memory in this process";
+    /// The machine does not allow it.
+    NotPermitted: "the driver does not permit this here",
+        "for fabric handles: start the IMEX service and make its channel device visible; else see the driver's documentation";
+    /// The driver or device cannot do this.
+    NotSupported: "the driver or device does not support this",
+        "use another kind of memory, or a newer driver";
+    /// The memory was not made for this type.
+    NotCreatedFor: "the memory was not created for this type",
+        "create it with cuMemAlloc (RuntimeIpc) or with cuMemCreate and the type in requestedHandleTypes";
+    /// The driver has shut down in this process.
+    DriverShutDown: "the driver has shut down or is unusable in this process",
+        "a process forked after cuInit cannot use CUDA: start it anew (exec, or Python's spawn)";
+    /// A system call failed otherwise.
+    System: "a system call failed",
+        "see the code";
+    /// The driver failed otherwise.
+    Driver: "the driver call failed",
+        "see the code in CUDA's documentation";
+}
+
+impl Reason {
+    /// What a driver's code means at a step.
+    pub(crate) fn of_driver(step: Step, handle_type: HandleType, error: &DriverError) -> Self {
+        let DriverCause::Code(code) = error.cause else {
+            return Self::NotSupported;
+        };
+        match (step, handle_type, code) {
+            (_, _, CuResult::OUT_OF_MEMORY) => Self::OutOfMemory,
+            (_, _, CuResult::NOT_INITIALIZED | CuResult::DEINITIALIZED) => Self::DriverShutDown,
+            (_, _, CuResult::PEER_ACCESS_UNSUPPORTED) => Self::PeerUnsupported,
+            (_, _, CuResult::TOO_MANY_PEERS) => Self::TooManyPeers,
+            (Step::Import, HandleType::Fabric, _) => Self::FabricUnavailable,
+            (Step::Import, HandleType::PosixFd, CuResult::UNKNOWN | CuResult::INVALID_VALUE) => {
+                Self::NotCudaDescriptor
+            }
+            (Step::Open, _, CuResult::INVALID_HANDLE) => Self::ExporterGone,
+            (Step::Open, _, CuResult::INVALID_VALUE) => Self::StaleMemory,
+            (_, _, CuResult::INVALID_CONTEXT | CuResult::CONTEXT_IS_DESTROYED) => {
+                Self::ContextRefused
+            }
+            (Step::Reserve | Step::Map, _, CuResult::NOT_SUPPORTED | CuResult::INVALID_VALUE) => {
+                Self::SizeMismatch
+            }
+            (Step::Export | Step::Retain, _, CuResult::INVALID_VALUE) => Self::NotCreatedFor,
+            (_, _, CuResult::NOT_PERMITTED) => Self::NotPermitted,
+            (_, _, CuResult::NOT_SUPPORTED) => Self::NotSupported,
+            _ => Self::Driver,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("refused by gpuipc"),
+            Self::Driver(code) => code.fmt(f),
+            Self::MissingSymbol(version) => {
+                write!(
+                    f,
+                    "not in this driver, came with CUDA {}.{}",
+                    version / 1000,
+                    version % 1000 / 10
+                )
+            }
+            Self::Os(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+        }
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} failed at {}: {} [{}]; {}",
+            self.handle_type,
+            self.step.name(),
+            self.reason.why(),
+            self.code,
+            self.reason.hint()
+        )
+    }
+}
+
+/// A step that failed, before it is known which attempt it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) step: Step,
+    pub(crate) code: Code,
+    pub(crate) reason: Reason,
+}
+
+impl Failure {
+    /// The library's own refusal.
+    pub(crate) const fn refused(step: Step, reason: Reason) -> Self {
+        Self {
+            step,
+            code: Code::None,
+            reason,
+        }
+    }
+
+    /// A system call's.
+    pub(crate) const fn os(step: Step, reason: Reason, errno: rustix::io::Errno) -> Self {
+        Self {
+            step,
+            code: Code::Os(errno.raw_os_error()),
+            reason,
+        }
+    }
+
+    /// A driver call's.
+    pub(crate) fn driver(step: Step, handle_type: HandleType, error: &DriverError) -> Self {
+        let code = match error.cause {
+            DriverCause::Code(code) => Code::Driver(code),
+            DriverCause::Missing(version) => Code::MissingSymbol(version),
+        };
+        Self {
+            step,
+            code,
+            reason: Reason::of_driver(step, handle_type, error),
+        }
+    }
+
+    /// The attempt that this failure ended.
+    pub(crate) const fn attempt(self, handle_type: HandleType, elapsed: Duration) -> Attempt {
+        Attempt {
+            handle_type,
+            step: self.step,
+            code: self.code,
+            reason: self.reason,
+            elapsed,
+        }
+    }
+}

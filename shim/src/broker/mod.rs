@@ -1,0 +1,140 @@
+//! The broker: the exporter's small server that hands out file descriptors and
+//! says whether memory is still the one that was offered.
+//!
+//! One thread an `Ipc`, started by the first export, ended when the `Ipc` and
+//! all its offers are gone. It sleeps in `poll` when nothing happens. Requests
+//! and replies are fixed-size messages over SOCK_SEQPACKET (their codec is in
+//! `gpuipc_core`); a descriptor travels beside a reply as SCM_RIGHTS.
+
+mod client;
+mod name;
+mod peer;
+mod server;
+mod socket;
+
+pub(crate) use client::{Answer, ask};
+
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::identity;
+use gpuipc_core::Endpoint;
+use name::{Folder, SocketFile};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A running broker; dropping it stops the thread.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    endpoint: Endpoint,
+    /// Written once to stop the thread.
+    stop: Arc<OwnedFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The name in the file system, removed on drop; `None` where no folder
+    /// could be used.
+    _file: Option<SocketFile>,
+}
+
+impl Broker {
+    /// Opens both names and starts the thread.
+    pub(crate) fn start(driver: Driver, socket_dir: Option<&Path>) -> Result<Self, Error> {
+        let os = |step| {
+            move |errno: rustix::io::Errno| Error::BrokerStart {
+                step,
+                errno: errno.raw_os_error(),
+                folder: None,
+            }
+        };
+        let endpoint = Endpoint(identity::random_bytes()?);
+        let abstract_listener = name::listen_abstract(endpoint)?;
+        let folder = Folder::of_this_user(socket_dir);
+        let (file_listener, file) = match folder.listen(endpoint) {
+            Ok((listener, file)) => (Some(listener), Some(file)),
+            // A folder that the user named must work; the default one is a second way.
+            Err(error) if socket_dir.is_some() => return Err(error),
+            Err(error) => {
+                log::info!(target: "gpuipc::broker", "no file name for the broker, only the abstract one: {error}");
+                (None, None)
+            }
+        };
+        let stop = Arc::new(
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("eventfd"))?,
+        );
+        let server =
+            server::Server::new(driver, abstract_listener, file_listener, Arc::clone(&stop));
+        let thread =
+            spawn_without_signals(move || server.run()).map_err(|error| Error::BrokerStart {
+                step: "starting a thread",
+                errno: error.raw_os_error().unwrap_or(0),
+                folder: None,
+            })?;
+        log::debug!(target: "gpuipc::broker", "serving as {endpoint}");
+        Ok(Self {
+            endpoint,
+            stop,
+            thread: Mutex::new(Some(thread)),
+            _file: file,
+        })
+    }
+
+    /// The name that a ticket carries.
+    pub(crate) const fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if identity::is_forked() {
+            // The thread is the parent's: there is nothing to join or detach.
+            core::mem::forget(
+                self.thread
+                    .get_mut()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take(),
+            );
+            return;
+        }
+        // Fails only when the counter is full, and then it wakes the thread, too.
+        let _ = rustix::io::write(self.stop.as_fd(), &1_u64.to_ne_bytes());
+        let thread = self
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            // The broker's own thread may hold the last reference for a moment
+            // while it answers; it ends by itself.
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            log::warn!(target: "gpuipc::broker", "the broker's thread had panicked");
+        }
+    }
+}
+
+/// Starts a thread that no signal is delivered to: signals are the
+/// application's, and its handlers expect its own threads.
+#[allow(unsafe_code)]
+fn spawn_without_signals(run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    // SAFETY: a sigset_t is plain data, and all zeros is one.
+    let mut all: libc::sigset_t = unsafe { core::mem::zeroed() };
+    // SAFETY: as above.
+    let mut before: libc::sigset_t = unsafe { core::mem::zeroed() };
+    // SAFETY: `all` is a local sigset_t.
+    unsafe { libc::sigfillset(&mut all) };
+    // SAFETY: both sets are locals; only this thread's mask changes.
+    let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before) };
+    if blocked != 0 {
+        return Err(std::io::Error::from_raw_os_error(blocked));
+    }
+    // A new thread inherits the mask of the one that starts it.
+    let thread = std::thread::Builder::new()
+        .name("gpuipc-broker".to_owned())
+        .spawn(run);
+    // SAFETY: `before` is this thread's mask as the call above stored it.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut()) };
+    thread
+}

@@ -1,0 +1,193 @@
+//! The broker's two names: an abstract one, and a file in a folder that other
+//! network namespaces can share.
+//!
+//! Both end in the endpoint's 32 hex digits, which are random, so that nobody
+//! can take a name before its owner. The file's name begins with the host's
+//! boot id, so that in a folder shared between hosts each cleans up after
+//! itself alone.
+
+use crate::error::Error;
+use gpuipc_core::Endpoint;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// How many connections the kernel keeps waiting.
+const BACKLOG: i32 = 128;
+
+/// The longest path that fits a socket's address (`sun_path` less its NUL).
+const PATH_LIMIT: usize = 107;
+
+/// An unconnected socket for broker messages.
+pub(super) fn new_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// The abstract address of a broker.
+pub(super) fn abstract_address(endpoint: Endpoint) -> rustix::io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(format!("gpuipc-{endpoint}").as_bytes())
+}
+
+/// Listens under the abstract name.
+pub(super) fn listen_abstract(endpoint: Endpoint) -> Result<OwnedFd, Error> {
+    let failed = |step| {
+        move |errno: Errno| Error::BrokerStart {
+            step,
+            errno: errno.raw_os_error(),
+            folder: None,
+        }
+    };
+    let socket = new_socket().map_err(failed("socket"))?;
+    let address = abstract_address(endpoint).map_err(failed("abstract name"))?;
+    bind(&socket, &address).map_err(failed("bind of the abstract name"))?;
+    listen(&socket, BACKLOG).map_err(failed("listen"))?;
+    Ok(socket)
+}
+
+/// A folder for brokers' names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Whether the user named it; then it is used as it is.
+    given: bool,
+}
+
+impl Folder {
+    /// `GPUIPC_SOCKET_DIR`, else this user's folder in /dev/shm, which
+    /// containers with a shared IPC namespace share.
+    pub(super) fn of_this_user(given: Option<&Path>) -> Self {
+        match given {
+            Some(path) => Self {
+                path: path.to_owned(),
+                given: true,
+            },
+            None => Self::of_user(rustix::process::geteuid().as_raw()),
+        }
+    }
+
+    /// The folder of the user `uid` in /dev/shm.
+    pub(super) fn of_user(uid: u32) -> Self {
+        Self {
+            path: PathBuf::from(format!("/dev/shm/gpuipc-{uid}")),
+            given: false,
+        }
+    }
+
+    /// The path of a broker's socket in this folder.
+    pub(super) fn socket_path(&self, endpoint: Endpoint) -> Result<PathBuf, Error> {
+        Ok(self.path.join(format!("{}-{endpoint}", boot_prefix()?)))
+    }
+
+    /// Makes the folder if need be, removes dead names of this host, and
+    /// listens under a file name in it.
+    pub(super) fn listen(&self, endpoint: Endpoint) -> Result<(OwnedFd, SocketFile), Error> {
+        let failed = |step| {
+            let folder = Some(self.path.clone());
+            move |errno: Errno| Error::BrokerStart {
+                step,
+                errno: errno.raw_os_error(),
+                folder,
+            }
+        };
+        let path = self.socket_path(endpoint)?;
+        // Bound under a name that no importer looks up and no sweep touches,
+        // and renamed once it listens: a name that refuses is always a dead one.
+        let early = self.path.join(format!(".{endpoint}"));
+        if path.as_os_str().len() > PATH_LIMIT {
+            return Err(failed(
+                "folder name too long (a socket's path holds 107 bytes, 42 of them the name)",
+            )(Errno::NAMETOOLONG));
+        }
+        self.make()
+            .map_err(failed("making or checking the folder"))?;
+        self.sweep();
+        let socket = new_socket().map_err(failed("socket"))?;
+        let address = SocketAddrUnix::new(&early).map_err(failed("file name"))?;
+        bind(&socket, &address).map_err(failed("bind of the file name"))?;
+        let mut file = SocketFile {
+            path: early.clone(),
+        };
+        listen(&socket, BACKLOG).map_err(failed("listen"))?;
+        rustix::fs::rename(&early, &path).map_err(failed("rename of the socket"))?;
+        file.path = path;
+        Ok((socket, file))
+    }
+
+    /// Makes this user's folder, or checks the one that is there: a folder
+    /// that another user made or can write to is not used.
+    fn make(&self) -> rustix::io::Result<()> {
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&self.path);
+        if let Err(error) = made
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        }
+        if self.given {
+            return Ok(());
+        }
+        let meta = std::fs::symlink_metadata(&self.path)
+            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        if !meta.is_dir()
+            || meta.uid() != rustix::process::geteuid().as_raw()
+            || meta.mode() & 0o022 != 0
+        {
+            return Err(Errno::PERM);
+        }
+        Ok(())
+    }
+
+    /// Removes the names of this host's brokers that are no more. Best effort.
+    fn sweep(&self) {
+        let Ok(boot) = boot_prefix() else { return };
+        let Ok(entries) = std::fs::read_dir(&self.path) else {
+            return;
+        };
+        let prefix = format!("{boot}-");
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with(&prefix) && is_dead(&entry.path()) {
+                // Another sweep may have been first.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// Whether a socket file has no listener any more.
+fn is_dead(path: &Path) -> bool {
+    let Ok(socket) = new_socket() else {
+        return false;
+    };
+    let Ok(address) = SocketAddrUnix::new(path) else {
+        return false;
+    };
+    connect(&socket, &address) == Err(Errno::CONNREFUSED)
+}
+
+/// The host's boot id as the beginning of a file name: its first 32 bits.
+fn boot_prefix() -> Result<String, Error> {
+    let host = crate::identity::host_id()?;
+    Ok(host.to_string().chars().take(8).collect())
+}
+
+/// A socket's name in the file system, removed on drop.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if !crate::identity::is_forked()
+            && let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            log::warn!(target: "gpuipc::broker", "undo: removing {} failed: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The broker's thread: accepts, checks who asks, answers one request after
+//! another. Nothing that a client sends, or fails to do, stops it.
+
+use super::peer::Peer;
+use super::socket::{receive, send};
+use crate::driver::Driver;
+use crate::offer::Offer;
+use gpuipc_core::{REQUEST_BYTES, Reply, ReplyStatus, Request, RequestKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Clients served at once; more wait in the kernel's backlog.
+const MAX_CLIENTS: usize = 128;
+/// How long a client may be connected without a request. Importers ask at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the listeners are left alone after the file table was full: `poll`
+/// would report them for ever.
+const TABLE_FULL_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the thread owns.
+#[derive(Debug)]
+pub(super) struct Server {
+    driver: Driver,
+    listeners: Vec<OwnedFd>,
+    stop: Arc<OwnedFd>,
+    clients: Vec<Client>,
+    /// No accepting before this.
+    paused_until: Option<Instant>,
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Client {
+    socket: OwnedFd,
+    trusted: bool,
+    /// Closed then, unless a request comes first.
+    expires: Instant,
+}
+
+/// What becomes of a connection.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Keep,
+    Close,
+}
+
+impl Server {
+    pub(super) fn new(
+        driver: Driver,
+        abstract_listener: OwnedFd,
+        file_listener: Option<OwnedFd>,
+        stop: Arc<OwnedFd>,
+    ) -> Self {
+        let listeners = [Some(abstract_listener), file_listener]
+            .into_iter()
+            .flatten()
+            .collect();
+        Self {
+            driver,
+            listeners,
+            stop,
+            clients: Vec::new(),
+            paused_until: None,
+        }
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            self.clients.retain(|client| client.expires > now);
+            if self.paused_until.is_some_and(|until| until <= now) {
+                self.paused_until = None;
+            }
+            let Ok(ready) = self.wait(now) else { return };
+            if ready.stop {
+                return;
+            }
+            // Clients first: those that leave make room. From the back, so that
+            // removing one moves none that is still to come.
+            for index in (0..self.clients.len()).rev() {
+                if ready.clients.get(index).copied().unwrap_or(false)
+                    && serve(self.driver, &mut self.clients[index]) == Fate::Close
+                {
+                    self.clients.swap_remove(index);
+                }
+            }
+            for (index, _) in ready
+                .listeners
+                .iter()
+                .enumerate()
+                .filter(|(_, ready)| **ready)
+            {
+                self.accept(index);
+            }
+        }
+    }
+
+    fn wait(&self, now: Instant) -> rustix::io::Result<Ready> {
+        let accepting = self.paused_until.is_none() && self.clients.len() < MAX_CLIENTS;
+        let listening = if accepting {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let mut fds = Vec::with_capacity(1 + self.listeners.len() + self.clients.len());
+        fds.push(PollFd::new(&self.stop, PollFlags::IN));
+        fds.extend(
+            self.listeners
+                .iter()
+                .map(|listener| PollFd::new(listener, listening)),
+        );
+        fds.extend(
+            self.clients
+                .iter()
+                .map(|client| PollFd::new(&client.socket, PollFlags::IN)),
+        );
+        let wake = self
+            .clients
+            .iter()
+            .map(|client| client.expires)
+            .chain(self.paused_until)
+            .min();
+        let timeout = wake.map(|wake| timespec(wake.saturating_duration_since(now)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR | Errno::NOMEM | Errno::AGAIN) => return Ok(Ready::default()),
+            Err(errno) => {
+                log::warn!(target: "gpuipc::broker", "poll failed, the broker ends: {errno}");
+                return Err(errno);
+            }
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        Ok(Ready {
+            stop: ready.next().unwrap_or(false),
+            listeners: ready.by_ref().take(self.listeners.len()).collect(),
+            clients: ready.collect(),
+        })
+    }
+
+    fn accept(&mut self, listener: usize) {
+        while self.clients.len() < MAX_CLIENTS {
+            match accept_with(
+                &self.listeners[listener],
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            ) {
+                Ok(socket) => {
+                    let peer = Peer::of(&socket);
+                    log::debug!(target: "gpuipc::broker", "connection from {peer:?}");
+                    let trusted = peer.is_ok_and(Peer::is_trusted);
+                    self.clients.push(Client {
+                        socket,
+                        trusted,
+                        expires: Instant::now() + PATIENCE,
+                    });
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(errno) => {
+                    log::warn!(target: "gpuipc::broker", "accept failed, pausing: {errno}");
+                    self.paused_until = Some(Instant::now() + TABLE_FULL_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What `poll` reported.
+#[derive(Debug, Default)]
+struct Ready {
+    stop: bool,
+    listeners: Vec<bool>,
+    clients: Vec<bool>,
+}
+
+/// Rounds up, so that a wait never ends just before its time.
+fn timespec(duration: Duration) -> Timespec {
+    let duration = duration + Duration::from_millis(1);
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// Takes one request from a client and answers it.
+fn serve(driver: Driver, client: &mut Client) -> Fate {
+    // One byte more than a request, so that a longer message shows.
+    let mut buffer = [0_u8; REQUEST_BYTES + 1];
+    let received = match receive(&client.socket, &mut buffer) {
+        Ok(received) => received,
+        Err(Errno::AGAIN) => return Fate::Keep,
+        Err(_) => return Fate::Close,
+    };
+    if received.length == 0 {
+        return Fate::Close;
+    }
+    if has_unread_reply(&client.socket) {
+        // Each reply that lies unread may hold a descriptor in flight, of which
+        // a user has a limited number: no client gets a second one.
+        log::debug!(target: "gpuipc::broker", "closing a client that asks without reading");
+        return Fate::Close;
+    }
+    // Descriptors that a client sends are closed right here.
+    let well_formed = !received.truncated && received.fds.is_empty();
+    let request = buffer
+        .get(..received.length)
+        .filter(|_| well_formed)
+        .and_then(|bytes| Request::decode(bytes).ok());
+    drop(received);
+    let Some(request) = request else {
+        let reply = Reply {
+            status: ReplyStatus::Malformed,
+            id: 0,
+            allocation_id: 0,
+            detail: 0,
+        };
+        // It goes in any case.
+        let _ = send(&client.socket, &reply.encode(), None);
+        return Fate::Close;
+    };
+    let Answered {
+        status,
+        detail,
+        offer,
+    } = answer(driver, &request, client.trusted);
+    let reply = Reply {
+        status,
+        id: request.id,
+        allocation_id: request.allocation_id,
+        detail,
+    };
+    log::debug!(
+        target: "gpuipc::broker",
+        "request {} for allocation {:#x}: {status:?}",
+        request.id,
+        request.allocation_id
+    );
+    let fd = offer
+        .as_ref()
+        .and_then(|offer| offer.fd.as_ref())
+        .filter(|_| status == ReplyStatus::FdAttached);
+    let sent = send(&client.socket, &reply.encode(), fd.map(AsFd::as_fd));
+    let sent = match sent {
+        // Too many descriptors in flight: the importer may try again.
+        Err(errno @ (Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)) => {
+            let busy = Reply {
+                status: ReplyStatus::Busy,
+                detail: errno.raw_os_error().unsigned_abs(),
+                ..reply
+            };
+            send(&client.socket, &busy.encode(), None)
+        }
+        sent => sent,
+    };
+    client.expires = Instant::now() + PATIENCE;
+    if sent.is_ok() && client.trusted {
+        Fate::Keep
+    } else {
+        Fate::Close
+    }
+}
+
+/// An answer; the offer lives until it is sent.
+struct Answered {
+    status: ReplyStatus,
+    detail: u32,
+    offer: Option<Arc<Offer>>,
+}
+
+fn answer(driver: Driver, request: &Request, trusted: bool) -> Answered {
+    let plain = |status| Answered {
+        status,
+        detail: 0,
+        offer: None,
+    };
+    if !trusted {
+        return plain(ReplyStatus::NotPermitted);
+    }
+    let Some(offer) = Offer::under_token(driver, request.allocation_id, &request.token) else {
+        return plain(ReplyStatus::OfferWithdrawn);
+    };
+    match request.kind {
+        RequestKind::FetchFd if offer.fd.is_some() => Answered {
+            status: ReplyStatus::FdAttached,
+            detail: 0,
+            offer: Some(offer),
+        },
+        RequestKind::FetchFd => plain(ReplyStatus::NoFd),
+        RequestKind::CheckMemory => match offer.memory_unchanged() {
+            Ok(true) => plain(ReplyStatus::MemoryUnchanged),
+            Ok(false) => plain(ReplyStatus::MemoryChanged),
+            Err(error) => Answered {
+                status: ReplyStatus::CheckFailed,
+                detail: error.code().map_or(0, |code| code.0),
+                offer: None,
+            },
+        },
+    }
+}
+
+/// Whether the other end has not yet read what was sent (SIOCOUTQ).
+#[allow(unsafe_code)]
+fn has_unread_reply(socket: &OwnedFd) -> bool {
+    use std::os::fd::AsRawFd;
+    let mut unread: libc::c_int = 0;
+    // SAFETY: the descriptor is open; TIOCOUTQ (which is SIOCOUTQ) stores one
+    // int, and `unread` is one.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut unread) };
+    result == 0 && unread > 0
+}

@@ -1,0 +1,104 @@
+//! Contexts: what a call needs is pushed for its time, and the caller's current
+//! context is as it was afterwards, on every path.
+
+use crate::driver::{Driver, Result};
+use crate::sys::{CuContext, CuDevice};
+
+/// One use of a device's primary context (`cuDevicePrimaryCtxRetain`), given
+/// back on drop.
+#[derive(Debug)]
+pub(crate) struct PrimaryContext {
+    driver: Driver,
+    device: CuDevice,
+    context: CuContext,
+}
+
+impl PrimaryContext {
+    /// Retains it, creating the context if nobody uses it yet.
+    pub(crate) fn retain(driver: Driver, device: CuDevice) -> Result<Self> {
+        let context = driver.primary_ctx_retain(device)?;
+        Ok(Self {
+            driver,
+            device,
+            context,
+        })
+    }
+}
+
+impl Drop for PrimaryContext {
+    fn drop(&mut self) {
+        if crate::identity::is_forked() {
+            return;
+        }
+        crate::undo::report(
+            "cuDevicePrimaryCtxRelease",
+            self.driver.primary_ctx_release(self.device),
+        );
+    }
+}
+
+/// A context for calls that need one, kept for later calls on the same memory.
+#[derive(Debug)]
+pub(crate) struct DeviceContext {
+    driver: Driver,
+    context: CuContext,
+    /// Keeps `context` alive when it is the primary one. Without it the context
+    /// is the caller's own, which the caller may destroy; the memory mapped in
+    /// it goes with it then.
+    _primary: Option<PrimaryContext>,
+}
+
+impl DeviceContext {
+    /// The context in which this thread would work on `device`: its current one
+    /// if that belongs to the device, else the device's primary one.
+    pub(crate) fn for_device(driver: Driver, device: CuDevice) -> Result<Self> {
+        if let Some(current) = driver.current_context()?
+            && driver.current_device()? == device
+        {
+            // Retaining an inactive primary context would create one beside the
+            // caller's own; only an active one can be the current one.
+            let primary = if driver.primary_ctx_active(device)? {
+                Some(PrimaryContext::retain(driver, device)?)
+                    .filter(|primary| primary.context == current)
+            } else {
+                None
+            };
+            return Ok(Self {
+                driver,
+                context: current,
+                _primary: primary,
+            });
+        }
+        let primary = PrimaryContext::retain(driver, device)?;
+        Ok(Self {
+            driver,
+            context: primary.context,
+            _primary: Some(primary),
+        })
+    }
+
+    /// Runs `work` with this context current.
+    pub(crate) fn with<T, E: From<crate::driver::DriverError>>(
+        &self,
+        work: impl FnOnce() -> core::result::Result<T, E>,
+    ) -> core::result::Result<T, E> {
+        with_context(self.driver, self.context, work)
+    }
+}
+
+/// Runs `work` with `context` current and puts the caller's back.
+pub(crate) fn with_context<T, E: From<crate::driver::DriverError>>(
+    driver: Driver,
+    context: CuContext,
+    work: impl FnOnce() -> core::result::Result<T, E>,
+) -> core::result::Result<T, E> {
+    struct Pushed(Driver);
+    impl Drop for Pushed {
+        fn drop(&mut self) {
+            crate::undo::report("cuCtxPopCurrent", self.0.pop_context().map(drop));
+        }
+    }
+    driver.push_context(context)?;
+    let _pushed = Pushed(driver);
+    work()
+}

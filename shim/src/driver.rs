@@ -1,0 +1,676 @@
+//! The driver: one method a call, safe to read, `Result` out.
+//!
+//! A [`Driver`] is a pointer to a table that lives as long as the process, so
+//! it is copied freely. Its methods check nothing that the driver checks
+//! itself; they turn out-parameters into values and codes into errors that
+//! name the call.
+#![allow(unsafe_code)]
+
+use crate::sys::{
+    self, CuContext, CuDevice, CuDevicePtr, CuIpcMemHandle, CuMemAccessDesc, CuMemAllocationProp,
+};
+use crate::sys::{
+    CuMemFabricHandle, CuMemHandle, CuMemLocation, CuResult, CuUuid, DriverTable, LoadError,
+};
+use crate::{identity, undo};
+use core::ffi::c_void;
+use core::fmt;
+use gpuipc_core::DeviceUuid;
+use std::collections::HashMap;
+use std::ffi::{CStr, OsString};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// A driver call that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DriverError {
+    /// The driver's symbol, e.g. `cuMemMap`.
+    pub call: &'static str,
+    /// What came of it.
+    pub cause: DriverCause,
+}
+
+/// Why a driver call failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DriverCause {
+    /// The driver returned this code.
+    Code(CuResult),
+    /// This driver lacks the symbol; the number is the CUDA version that
+    /// brought it, e.g. 10020 for 10.2.
+    Missing(u32),
+}
+
+impl DriverError {
+    /// The driver's code; `None` if the symbol is missing.
+    #[must_use]
+    pub const fn code(&self) -> Option<CuResult> {
+        match self.cause {
+            DriverCause::Code(code) => Some(code),
+            DriverCause::Missing(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cause {
+            DriverCause::Code(code) => write!(f, "{} answered {code}", self.call),
+            DriverCause::Missing(version) => write!(
+                f,
+                "this driver lacks {}, which came with CUDA {}.{}",
+                self.call,
+                version / 1000,
+                version % 1000 / 10
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// What a driver call gives.
+pub type Result<T> = core::result::Result<T, DriverError>;
+
+/// Calls a table entry and turns its code into a `Result`.
+macro_rules! call {
+    ($driver:expr, $field:ident($($arg:expr),* $(,)?)) => {{
+        let info = sys::info::$field;
+        match $driver.table.$field {
+            None => Err(DriverError { call: info.symbol, cause: DriverCause::Missing(info.cuda_version) }),
+            // SAFETY: whoever made this `Driver` promised that the entry has
+            // CUDA's contract. Pointers passed here come from references or
+            // locals that outlive the call and have the type that the list of
+            // calls gives; all else is checked by the driver.
+            Some(function) => match unsafe { function($($arg),*) } {
+                CuResult::SUCCESS => Ok(()),
+                code => Err(DriverError { call: info.symbol, cause: DriverCause::Code(code) }),
+            },
+        }
+    }};
+}
+
+/// One reference to a physical VMM allocation (`CUmemGenericAllocationHandle`),
+/// released on drop (`cuMemRelease`).
+///
+/// Made by the driver's create, retain and import calls only: a made-up or twice
+/// released handle crashes the process inside the real driver.
+#[derive(Debug)]
+pub struct AllocationHandle {
+    driver: Driver,
+    raw: CuMemHandle,
+}
+
+impl Drop for AllocationHandle {
+    fn drop(&mut self) {
+        if !identity::is_forked() {
+            undo::report("cuMemRelease", call!(self.driver, mem_release(self.raw)));
+        }
+    }
+}
+
+/// A CUDA driver, real or emulated.
+#[derive(Clone, Copy)]
+pub struct Driver {
+    table: &'static DriverTable,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("table", &core::ptr::from_ref(self.table))
+            .finish()
+    }
+}
+
+impl Driver {
+    /// Loads the driver library: `libcuda.so.1`, or what the environment
+    /// variable `GPUIPC_LIBCUDA` names. The library stays loaded until the
+    /// process ends; a second call gives the same table.
+    ///
+    /// `GPUIPC_LIBCUDA` must name a CUDA driver (the real one, or a stand-in
+    /// with its symbols): loading a library runs code in it.
+    ///
+    /// # Errors
+    /// [`LoadError`] if there is no such library or it lacks a symbol without
+    /// which nothing works.
+    pub fn load() -> core::result::Result<Self, LoadError> {
+        static LOADED: Mutex<Option<HashMap<OsString, &'static DriverTable>>> = Mutex::new(None);
+        let name = std::env::var_os(sys::LIBRARY_VARIABLE)
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| OsString::from(sys::DEFAULT_LIBRARY));
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = loaded.get_or_insert_default();
+        if let Some(table) = loaded.get(&name) {
+            return Ok(Self { table });
+        }
+        // SAFETY: the name is libcuda's own or one that the user gave for a
+        // CUDA driver, as documented above.
+        let table = unsafe { sys::load(&name) }?;
+        let table: &'static DriverTable = Box::leak(Box::new(table));
+        loaded.insert(name, table);
+        Ok(Self { table })
+    }
+
+    /// A driver behind a table of one's own, such as the emulated driver's.
+    ///
+    /// # Safety
+    /// Every entry that is there follows CUDA's documented contract for its
+    /// call: it writes no more than the out-parameters hold, keeps no pointer,
+    /// may be called from any thread, and does not unwind.
+    #[must_use]
+    pub const unsafe fn from_table(table: &'static DriverTable) -> Self {
+        Self { table }
+    }
+
+    /// Whether both are the same driver.
+    #[must_use]
+    pub fn same(self, other: Self) -> bool {
+        self.id() == other.id()
+    }
+
+    /// A number that tells drivers of one process apart.
+    pub(crate) fn id(self) -> usize {
+        core::ptr::from_ref(self.table).addr()
+    }
+
+    /// `cuInit(0)`. Repeating it is cheap.
+    ///
+    /// # Errors
+    /// `NO_DEVICE` (100) without a visible GPU, `NOT_INITIALIZED` (3) in a
+    /// process forked from one that had initialized the driver.
+    pub fn init(self) -> Result<()> {
+        call!(self, init(0))
+    }
+
+    /// `cuDriverGetVersion`: 13000 for CUDA 13.0.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub fn version(self) -> Result<i32> {
+        let mut version = 0;
+        call!(self, driver_get_version(&mut version))?;
+        Ok(version)
+    }
+
+    /// The name of a code: CUDA's header's, else the driver's own
+    /// (`cuGetErrorName`), else the number.
+    #[must_use]
+    pub fn error_name(self, code: CuResult) -> String {
+        if let Some(name) = code.name() {
+            return name.to_owned();
+        }
+        let mut text: sys::CuStr = core::ptr::null();
+        if call!(self, get_error_name(code, &mut text)).is_err() || text.is_null() {
+            return code.to_string();
+        }
+        // SAFETY: on success the driver stores the address of a NUL-terminated
+        // constant string of its own ("the address of the string
+        // representation of the error code name").
+        let text = unsafe { CStr::from_ptr(text) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// `cuDeviceGetCount`: GPUs that this process sees.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub fn device_count(self) -> Result<i32> {
+        let mut count = 0;
+        call!(self, device_get_count(&mut count))?;
+        Ok(count)
+    }
+
+    /// `cuDeviceGet`: the device with this ordinal.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` (101) for an ordinal that is not visible.
+    pub fn device(self, ordinal: i32) -> Result<CuDevice> {
+        let mut device = 0;
+        call!(self, device_get(&mut device, ordinal))?;
+        Ok(device)
+    }
+
+    /// `cuDeviceGetName`.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub fn device_name(self, device: CuDevice) -> Result<String> {
+        let mut name = [0_u8; 256];
+        // One byte less than there is, so that the last stays zero.
+        call!(self, device_get_name(name.as_mut_ptr().cast(), 255, device))?;
+        Ok(CStr::from_bytes_until_nul(&name)
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default())
+    }
+
+    /// `cuDeviceGetUuid_v2` (CUDA 11.4), or `cuDeviceGetUuid` before it.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` (101).
+    pub fn device_uuid(self, device: CuDevice) -> Result<DeviceUuid> {
+        let mut uuid = CuUuid::default();
+        if self.table.device_get_uuid_v2.is_some() {
+            call!(self, device_get_uuid_v2(&mut uuid, device))?;
+        } else {
+            call!(self, device_get_uuid(&mut uuid, device))?;
+        }
+        Ok(DeviceUuid(uuid.bytes))
+    }
+
+    /// `cuDeviceGetAttribute`, with a number from [`sys::device_attribute`].
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for an attribute that this driver does not know.
+    pub fn device_attribute(self, attribute: u32, device: CuDevice) -> Result<i32> {
+        let mut value = 0;
+        call!(self, device_get_attribute(&mut value, attribute, device))?;
+        Ok(value)
+    }
+
+    /// `cuDeviceCanAccessPeer`.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` (101).
+    pub fn can_access_peer(self, device: CuDevice, peer: CuDevice) -> Result<bool> {
+        let mut can = 0;
+        call!(self, device_can_access_peer(&mut can, device, peer))?;
+        Ok(can != 0)
+    }
+
+    /// `cuDevicePrimaryCtxRetain`: one more use of the device's primary
+    /// context; the first one creates it, which takes a few hundred
+    /// milliseconds and some hundred MiB of GPU memory.
+    pub(crate) fn primary_ctx_retain(self, device: CuDevice) -> Result<CuContext> {
+        let mut context = CuContext::NULL;
+        call!(self, primary_ctx_retain(&mut context, device))?;
+        Ok(context)
+    }
+
+    /// `cuDevicePrimaryCtxRelease_v2`.
+    pub(crate) fn primary_ctx_release(self, device: CuDevice) -> Result<()> {
+        call!(self, primary_ctx_release(device))
+    }
+
+    /// `cuDevicePrimaryCtxGetState`: whether somebody uses the primary context.
+    pub(crate) fn primary_ctx_active(self, device: CuDevice) -> Result<bool> {
+        let mut flags = 0;
+        let mut active = 0;
+        call!(self, primary_ctx_get_state(device, &mut flags, &mut active))?;
+        Ok(active != 0)
+    }
+
+    /// `cuCtxGetCurrent`: this thread's context, if it has one.
+    ///
+    /// # Errors
+    /// `NOT_INITIALIZED` (3), `DEINITIALIZED` (4).
+    pub fn current_context(self) -> Result<Option<CuContext>> {
+        let mut context = CuContext::NULL;
+        call!(self, ctx_get_current(&mut context))?;
+        Ok((context != CuContext::NULL).then_some(context))
+    }
+
+    /// `cuCtxSetCurrent`: makes `context` this thread's; null for none.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201).
+    pub fn set_current_context(self, context: Option<CuContext>) -> Result<()> {
+        call!(self, ctx_set_current(context.unwrap_or(CuContext::NULL)))
+    }
+
+    /// `cuCtxPushCurrent_v2`.
+    pub(crate) fn push_context(self, context: CuContext) -> Result<()> {
+        call!(self, ctx_push_current(context))
+    }
+
+    /// `cuCtxPopCurrent_v2`.
+    pub(crate) fn pop_context(self) -> Result<CuContext> {
+        let mut context = CuContext::NULL;
+        call!(self, ctx_pop_current(&mut context))?;
+        Ok(context)
+    }
+
+    /// `cuCtxGetDevice`: the device of this thread's context.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201) without a context.
+    pub fn current_device(self) -> Result<CuDevice> {
+        let mut device = 0;
+        call!(self, ctx_get_device(&mut device))?;
+        Ok(device)
+    }
+
+    /// `cuCtxSynchronize`: waits for the GPU's work in this thread's context.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201), or the error of earlier work.
+    pub fn synchronize(self) -> Result<()> {
+        call!(self, ctx_synchronize())
+    }
+
+    /// `cuMemGetInfo_v2`: free and total bytes of the current context's GPU.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201).
+    pub fn mem_info(self) -> Result<(usize, usize)> {
+        let (mut free, mut total) = (0, 0);
+        call!(self, mem_get_info(&mut free, &mut total))?;
+        Ok((free, total))
+    }
+
+    /// `cuMemAlloc_v2` on the current context's GPU.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` (2), `INVALID_CONTEXT` (201), `INVALID_VALUE` (1) for 0 bytes.
+    pub fn mem_alloc(self, bytes: usize) -> Result<CuDevicePtr> {
+        let mut ptr = 0;
+        call!(self, mem_alloc(&mut ptr, bytes))?;
+        Ok(ptr)
+    }
+
+    /// `cuMemFree_v2`: waits for the GPU, then frees.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for anything that `cuMemAlloc` did not return.
+    pub fn mem_free(self, ptr: CuDevicePtr) -> Result<()> {
+        call!(self, mem_free(ptr))
+    }
+
+    /// `cuMemcpyHtoD_v2`: copies `from` to device memory and waits.
+    ///
+    /// # Safety
+    /// `to .. to + from.len()` is device memory, or host memory that no Rust
+    /// reference covers.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) where `to` is not writable device memory,
+    /// `INVALID_CONTEXT` (201).
+    pub unsafe fn memcpy_htod(self, to: CuDevicePtr, from: &[u8]) -> Result<()> {
+        call!(self, memcpy_htod(to, from.as_ptr().cast(), from.len()))
+    }
+
+    /// `cuMemcpyDtoH_v2`: copies device memory to `to` and waits.
+    ///
+    /// # Safety
+    /// `from .. from + to.len()` is device memory, or host memory that no
+    /// mutable Rust reference covers.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) where `from` is not readable device memory,
+    /// `INVALID_CONTEXT` (201).
+    pub unsafe fn memcpy_dtoh(self, to: &mut [u8], from: CuDevicePtr) -> Result<()> {
+        call!(self, memcpy_dtoh(to.as_mut_ptr().cast(), from, to.len()))
+    }
+
+    /// `cuPointerGetAttribute`, for attributes of at most eight bytes; shorter
+    /// answers come zero-extended. Needs no current context.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for a pointer that CUDA does not know, or an
+    /// attribute that this driver does not know.
+    pub fn pointer_attribute(self, attribute: u32, ptr: CuDevicePtr) -> Result<u64> {
+        // Eight zero bytes: no attribute that this crate asks for is longer,
+        // and on little-endian machines a shorter answer is its own value.
+        let mut value = 0_u64;
+        call!(
+            self,
+            pointer_get_attribute(
+                core::ptr::from_mut(&mut value).cast::<c_void>(),
+                attribute,
+                ptr
+            )
+        )?;
+        Ok(value)
+    }
+
+    /// `cuMemGetAddressRange_v2`: base and length of the allocation around
+    /// `ptr`. Needs a context of the memory's GPU.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201), `NOT_FOUND` (500).
+    pub fn address_range(self, ptr: CuDevicePtr) -> Result<(CuDevicePtr, usize)> {
+        let (mut base, mut size) = (0, 0);
+        call!(self, mem_get_address_range(&mut base, &mut size, ptr))?;
+        Ok((base, size))
+    }
+
+    /// `cuIpcGetMemHandle`: the legacy handle of the allocation around `ptr`.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that legacy IPC cannot share,
+    /// `INVALID_CONTEXT` (201) without a context.
+    pub fn ipc_get_mem_handle(self, ptr: CuDevicePtr) -> Result<[u8; 64]> {
+        let mut handle = CuIpcMemHandle { reserved: [0; 64] };
+        call!(self, ipc_get_mem_handle(&mut handle, ptr))?;
+        Ok(handle.reserved)
+    }
+
+    /// `cuIpcOpenMemHandle_v2` with lazy peer access: maps the allocation into
+    /// the current context. A second open gives the same address and counts.
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE` (400) once the exporter has exited, `INVALID_VALUE` (1)
+    /// for freed memory or bytes that are no handle, `INVALID_CONTEXT` (201)
+    /// without a context or in the exporter itself, `TOO_MANY_PEERS` (711).
+    pub(crate) fn ipc_open_mem_handle(self, handle: &[u8; 64]) -> Result<CuDevicePtr> {
+        let mut ptr = 0;
+        let handle = CuIpcMemHandle { reserved: *handle };
+        call!(
+            self,
+            ipc_open_mem_handle(&mut ptr, handle, sys::IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        )?;
+        Ok(ptr)
+    }
+
+    /// `cuIpcCloseMemHandle`: undoes one open.
+    pub(crate) fn ipc_close_mem_handle(self, ptr: CuDevicePtr) -> Result<()> {
+        call!(self, ipc_close_mem_handle(ptr))
+    }
+
+    /// `cuMemGetAllocationGranularity` (the minimum): sizes must be multiples.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub fn mem_granularity(self, prop: &CuMemAllocationProp) -> Result<usize> {
+        let mut bytes = 0;
+        call!(
+            self,
+            mem_get_allocation_granularity(&mut bytes, prop, sys::granularity::MINIMUM)
+        )?;
+        Ok(bytes)
+    }
+
+    /// `cuMemCreate`: physical memory without an address.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` (2); `NOT_PERMITTED` (800) or `NOT_SUPPORTED` (801) for
+    /// a handle type that this machine does not do.
+    pub fn mem_create(self, size: usize, prop: &CuMemAllocationProp) -> Result<AllocationHandle> {
+        let mut handle = 0;
+        call!(self, mem_create(&mut handle, size, prop, 0))?;
+        Ok(AllocationHandle {
+            driver: self,
+            raw: handle,
+        })
+    }
+
+    /// `cuMemRetainAllocationHandle`: one more reference to the allocation that
+    /// is mapped at `ptr`. Needs no context.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that is no VMM mapping.
+    pub fn mem_retain(self, ptr: CuDevicePtr) -> Result<AllocationHandle> {
+        let mut handle = 0;
+        call!(
+            self,
+            mem_retain_allocation_handle(&mut handle, address(ptr))
+        )?;
+        Ok(AllocationHandle {
+            driver: self,
+            raw: handle,
+        })
+    }
+
+    /// `cuMemGetAllocationPropertiesFromHandle`.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub fn mem_properties(self, handle: &AllocationHandle) -> Result<CuMemAllocationProp> {
+        let mut prop = CuMemAllocationProp::default();
+        call!(self, mem_get_allocation_properties(&mut prop, handle.raw))?;
+        Ok(prop)
+    }
+
+    /// `cuMemExportToShareableHandle` as a file descriptor, which the driver
+    /// opens close-on-exec.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that was not created for it or was
+    /// itself imported.
+    pub fn mem_export_fd(self, handle: &AllocationHandle) -> Result<OwnedFd> {
+        let mut fd: i32 = -1;
+        let out = core::ptr::from_mut(&mut fd).cast::<c_void>();
+        call!(
+            self,
+            mem_export_to_shareable_handle(
+                out,
+                handle.raw,
+                sys::handle_type::POSIX_FILE_DESCRIPTOR,
+                0
+            )
+        )?;
+        if fd < 0 {
+            // OwnedFd must never hold -1; no driver was seen to do this.
+            return Err(DriverError {
+                call: sys::info::mem_export_to_shareable_handle.symbol,
+                cause: DriverCause::Code(CuResult::UNKNOWN),
+            });
+        }
+        // SAFETY: the driver opened the descriptor for this call and says
+        // success; it is the caller's to close, and nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// `cuMemExportToShareableHandle` as a fabric handle.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that was not created for it.
+    pub fn mem_export_fabric(self, handle: &AllocationHandle) -> Result<[u8; 64]> {
+        let mut fabric = CuMemFabricHandle { data: [0; 64] };
+        let out = core::ptr::from_mut(&mut fabric).cast::<c_void>();
+        call!(
+            self,
+            mem_export_to_shareable_handle(out, handle.raw, sys::handle_type::FABRIC, 0)
+        )?;
+        Ok(fabric.data)
+    }
+
+    /// `cuMemImportFromShareableHandle` of a file descriptor, which stays the
+    /// caller's. Two imports of one descriptor are two references.
+    ///
+    /// # Errors
+    /// `UNKNOWN` (999) for a descriptor that is not CUDA's.
+    pub fn mem_import_fd(self, fd: BorrowedFd<'_>) -> Result<AllocationHandle> {
+        let mut handle = 0;
+        // The descriptor's number travels in the pointer argument.
+        let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
+        let value = core::ptr::without_provenance_mut::<c_void>(number);
+        call!(
+            self,
+            mem_import_from_shareable_handle(
+                &mut handle,
+                value,
+                sys::handle_type::POSIX_FILE_DESCRIPTOR
+            )
+        )?;
+        Ok(AllocationHandle {
+            driver: self,
+            raw: handle,
+        })
+    }
+
+    /// `cuMemImportFromShareableHandle` of a fabric handle.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` (801) without the fabric or for bytes that it does not
+    /// know, `NOT_PERMITTED` (800), `INVALID_HANDLE` (400).
+    pub fn mem_import_fabric(self, fabric: &[u8; 64]) -> Result<AllocationHandle> {
+        let mut handle = 0;
+        let mut fabric = CuMemFabricHandle { data: *fabric };
+        let value = core::ptr::from_mut(&mut fabric).cast::<c_void>();
+        call!(
+            self,
+            mem_import_from_shareable_handle(&mut handle, value, sys::handle_type::FABRIC)
+        )?;
+        Ok(AllocationHandle {
+            driver: self,
+            raw: handle,
+        })
+    }
+
+    /// `cuMemAddressReserve`: `size` bytes of address space, wherever.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for a size that is not a multiple of the page size,
+    /// `OUT_OF_MEMORY` (2).
+    pub fn mem_address_reserve(self, size: usize) -> Result<CuDevicePtr> {
+        let mut ptr = 0;
+        call!(self, mem_address_reserve(&mut ptr, size, 0, 0, 0))?;
+        Ok(ptr)
+    }
+
+    /// `cuMemAddressFree`: gives a whole reservation back.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for anything but a reservation of that size.
+    pub fn mem_address_free(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
+        call!(self, mem_address_free(ptr, size))
+    }
+
+    /// `cuMemMap` of a whole allocation (offset 0) into a reservation.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` (801) for a size that is not the allocation's.
+    pub fn mem_map(self, ptr: CuDevicePtr, size: usize, handle: &AllocationHandle) -> Result<()> {
+        call!(self, mem_map(ptr, size, 0, handle.raw, 0))
+    }
+
+    /// `cuMemUnmap`. Does not wait for the GPU.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for a range that is not mapped.
+    pub fn mem_unmap(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
+        call!(self, mem_unmap(ptr, size))
+    }
+
+    /// `cuMemSetAccess`: gives each location its rights to a mapping.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` (101), `PEER_ACCESS_UNSUPPORTED` (217), `OUT_OF_MEMORY` (2).
+    pub fn mem_set_access(
+        self,
+        ptr: CuDevicePtr,
+        size: usize,
+        access: &[CuMemAccessDesc],
+    ) -> Result<()> {
+        call!(
+            self,
+            mem_set_access(ptr, size, access.as_ptr(), access.len())
+        )
+    }
+
+    /// `cuMemGetAccess`: a location's rights, one of [`sys::access`].
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that is no VMM mapping.
+    pub fn mem_access(self, ptr: CuDevicePtr, location: CuMemLocation) -> Result<u64> {
+        let mut flags = 0;
+        call!(self, mem_get_access(&mut flags, &location, ptr))?;
+        Ok(flags)
+    }
+}
+
+/// A device address as the pointer that a C prototype wants. Nobody
+/// dereferences it.
+fn address(ptr: CuDevicePtr) -> *mut c_void {
+    core::ptr::without_provenance_mut(usize::try_from(ptr).unwrap_or(usize::MAX))
+}

@@ -1,0 +1,307 @@
+//! What can go wrong, a variant a cause.
+
+use crate::attempt::{Attempt, Reason};
+use crate::driver::DriverError;
+use crate::sys::LoadError;
+use core::fmt;
+use gpuipc_core::{DecodeError, Status};
+
+/// An error of this library.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No driver could be loaded.
+    Load(LoadError),
+    /// A driver call failed outside of an attempt.
+    Driver(DriverError),
+    /// A system call failed outside of an attempt.
+    Os {
+        /// What was being done.
+        step: &'static str,
+        /// The errno.
+        errno: i32,
+    },
+    /// An environment variable has a value that it cannot have.
+    Setting {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// An argument that cannot be.
+    Argument {
+        /// The argument.
+        name: &'static str,
+        /// What is wrong with it.
+        rule: &'static str,
+    },
+    /// The bytes are no handle.
+    Decode(DecodeError),
+    /// This process was forked from one that used the library; nothing works in it.
+    Forked,
+    /// The memory cannot be shared.
+    NotExportable(NotExportable),
+    /// The broker could not be started.
+    BrokerStart {
+        /// What was being done.
+        step: &'static str,
+        /// The errno.
+        errno: i32,
+        /// The folder for its name, if that was the trouble.
+        folder: Option<std::path::PathBuf>,
+    },
+    /// The handle asks for what this version does not do.
+    Unsupported {
+        /// What that is.
+        what: &'static str,
+    },
+    /// No type led to a mapping.
+    Import(ImportError),
+}
+
+/// Why memory cannot be shared, and what would be needed.
+#[derive(Clone, Debug)]
+pub struct NotExportable {
+    /// What kind of memory it is.
+    pub kind: MemoryKind,
+    /// The types that were tried, and how each failed.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What a pointer turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryKind {
+    /// CUDA does not know the pointer.
+    NotCuda,
+    /// `cuMemAllocManaged`.
+    Managed,
+    /// `cuMemHostAlloc` or registered host memory.
+    PinnedHost,
+    /// VMM memory on a host NUMA node.
+    HostNuma,
+    /// A device's default memory pool, or a pool without a handle type.
+    PoolWithoutHandleType,
+    /// A memory pool with a handle type.
+    Pool,
+    /// VMM memory that was created without a handle type.
+    VmmWithoutHandleType,
+    /// VMM memory with a handle type, all of whose exports failed.
+    Vmm,
+    /// `cuMemAlloc` memory.
+    CudaMalloc,
+    /// Memory that this process imported itself.
+    Imported,
+    /// More bytes than the allocation has behind the pointer.
+    BeyondAllocation,
+}
+
+impl MemoryKind {
+    /// What it is, in words.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::NotCuda => "the driver does not know this pointer (plain host memory, or freed)",
+            Self::Managed => "managed memory (cuMemAllocManaged) has no handle",
+            Self::PinnedHost => "pinned host memory (cuMemHostAlloc) has no handle",
+            Self::HostNuma => "memory on a host NUMA node is not shared by this version",
+            Self::PoolWithoutHandleType => {
+                "the memory pool was made without a handle type (the default pool never has one)"
+            }
+            Self::Pool => "memory of a pool is not shared by this version",
+            Self::VmmWithoutHandleType => {
+                "the memory was created by cuMemCreate without a handle type"
+            }
+            Self::Vmm => "no handle type of this memory could be exported",
+            Self::CudaMalloc => "no legacy handle could be made for this memory",
+            Self::Imported => {
+                "the memory was itself imported, and the driver does not pass imported memory on"
+            }
+            Self::BeyondAllocation => "the range goes beyond the allocation around the pointer",
+        }
+    }
+
+    /// What to do instead.
+    #[must_use]
+    pub const fn cure(self) -> &'static str {
+        match self {
+            Self::NotCuda => "pass a device pointer of this process that is still allocated",
+            Self::Managed | Self::PinnedHost | Self::HostNuma => {
+                "use cuMemAlloc, or cuMemCreate on the device with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
+            }
+            Self::PoolWithoutHandleType | Self::Pool => {
+                "allocate with cuMemAlloc, or with cuMemCreate and CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR \
+                 (PyTorch: not backend:cudaMallocAsync)"
+            }
+            Self::VmmWithoutHandleType => {
+                "set requestedHandleTypes to CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR when creating it"
+            }
+            Self::Vmm | Self::CudaMalloc => "see the attempts",
+            Self::Imported => "have its owner export it to every process that needs it",
+            Self::BeyondAllocation => {
+                "export each allocation by itself; this version shares no range that spans several"
+            }
+        }
+    }
+}
+
+/// No type led to a mapping: every attempt, in the order in which they were made.
+#[derive(Clone, Debug)]
+pub struct ImportError {
+    /// The types that were tried, and how each failed.
+    pub attempts: Vec<Attempt>,
+}
+
+impl ImportError {
+    /// The reason that explains the whole failure best: the exporter's end or
+    /// withdrawal and the deadline before what followed from them.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        const TELLING: [Reason; 4] = [
+            Reason::ExporterGone,
+            Reason::OfferWithdrawn,
+            Reason::TimedOut,
+            Reason::OtherHost,
+        ];
+        let has = |reason: &Reason| {
+            self.attempts
+                .iter()
+                .any(|attempt| attempt.reason == *reason)
+        };
+        TELLING
+            .into_iter()
+            .find(has)
+            .or(self.attempts.first().map(|attempt| attempt.reason))
+    }
+}
+
+impl Error {
+    pub(crate) fn os(step: &'static str, errno: rustix::io::Errno) -> Self {
+        Self::Os {
+            step,
+            errno: errno.raw_os_error(),
+        }
+    }
+
+    pub(crate) fn io(step: &'static str, error: &std::io::Error) -> Self {
+        Self::Os {
+            step,
+            errno: error.raw_os_error().unwrap_or(0),
+        }
+    }
+
+    /// The number that C sees.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Load(LoadError::Library { .. }) => Status::DRIVER_LIBRARY,
+            Self::Load(LoadError::Symbol { .. }) => Status::DRIVER_SYMBOL,
+            Self::Driver(error) => match error.code() {
+                Some(crate::sys::CuResult::NO_DEVICE) => Status::NO_DEVICE,
+                Some(_) => Status::DRIVER_CALL,
+                None => Status::DRIVER_SYMBOL,
+            },
+            Self::Os { .. } => Status::SYSTEM_CALL,
+            Self::Setting { .. } => Status::INVALID_SETTING,
+            Self::Argument { .. } => Status::INVALID_ARGUMENT,
+            Self::Decode(error) => Status::from(error),
+            Self::Forked => Status::FORKED,
+            Self::NotExportable(_) => Status::NOT_EXPORTABLE,
+            Self::BrokerStart { .. } => Status::BROKER_START,
+            Self::Unsupported { .. } => Status::UNSUPPORTED,
+            Self::Import(error) => match error.reason() {
+                Some(Reason::ExporterGone) => Status::EXPORTER_GONE,
+                Some(Reason::OfferWithdrawn) => Status::OFFER_WITHDRAWN,
+                Some(Reason::TimedOut) => Status::TIMED_OUT,
+                Some(Reason::OtherHost) => Status::OTHER_HOST,
+                _ => Status::NO_TYPE_WORKED,
+            },
+        }
+    }
+
+    /// The attempts behind the error, in order; none for most errors.
+    #[must_use]
+    pub fn attempts(&self) -> &[Attempt] {
+        match self {
+            Self::NotExportable(error) => &error.attempts,
+            Self::Import(error) => &error.attempts,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errno = |errno: i32| std::io::Error::from_raw_os_error(errno);
+        match self {
+            Self::Load(error) => error.fmt(f),
+            Self::Driver(error) => error.fmt(f),
+            Self::Os { step, errno: code } => write!(f, "{step} failed: {}", errno(*code)),
+            Self::Setting { variable, value, rule } => write!(f, "{variable}={value:?} is not valid: {rule}"),
+            Self::Argument { name, rule } => write!(f, "argument {name}: {rule}"),
+            Self::Decode(error) => error.fmt(f),
+            Self::Forked => f.write_str(
+                "this process was forked after the library was used; CUDA does not work in such a process: \
+                 start it anew (exec, or Python's spawn)",
+            ),
+            Self::NotExportable(error) => {
+                write!(f, "this memory cannot be shared: {}; {}", error.kind.what(), error.kind.cure())?;
+                list(f, &error.attempts)
+            }
+            Self::BrokerStart { step, errno: code, folder } => {
+                write!(f, "the broker that hands out file descriptors cannot start: {step} failed: {}", errno(*code))?;
+                match folder {
+                    Some(folder) => write!(f, " (folder {}; GPUIPC_SOCKET_DIR names another)", folder.display()),
+                    None => Ok(()),
+                }
+            }
+            Self::Unsupported { what } => write!(f, "not supported by this version: {what}"),
+            Self::Import(error) => {
+                match error.reason() {
+                    Some(reason) => write!(f, "the memory cannot be imported: {}; {}", reason.why(), reason.hint())?,
+                    None => f.write_str("the memory cannot be imported: the handle offers no type that is allowed here")?,
+                }
+                list(f, &error.attempts)
+            }
+        }
+    }
+}
+
+/// One line an attempt.
+fn list(f: &mut fmt::Formatter<'_>, attempts: &[Attempt]) -> fmt::Result {
+    attempts
+        .iter()
+        .enumerate()
+        .try_for_each(|(index, attempt)| write!(f, "\n  {}. {attempt}", index + 1))
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Load(error) => Some(error),
+            Self::Driver(error) => Some(error),
+            Self::Decode(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}

@@ -1,0 +1,339 @@
+//! Import: from a handle to a mapped, accessible address, by the first type
+//! that works.
+
+use crate::attempt::{Attempt, Failure, Reason, Step};
+use crate::broker::{self, Answer};
+use crate::driver::{AllocationHandle, Driver};
+use crate::error::{Error, ImportError};
+use crate::identity;
+use crate::ipc::Ipc;
+use crate::mapping::{LegacyMapping, VmmMapping};
+use crate::mem::{GpuIpcMem, Liveness, Mapping, Used};
+use crate::offer::Offer;
+use crate::options::{Access, ImportOptions};
+use crate::sys::CuDevice;
+use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, RequestKind, TypeList};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A timeout longer than this is this: a deadline must be a time that exists.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// See [`Ipc::import`].
+pub(crate) fn import(
+    ipc: &Ipc,
+    handles: &[GpuIpcMemHandle],
+    options: &ImportOptions,
+) -> Result<GpuIpcMem, Error> {
+    identity::process_id()?;
+    let handle = the_one_handle(handles)?;
+    if handle.process_id() == ipc.identity().process {
+        return import_own(ipc, handle);
+    }
+    let device = importing_device(ipc.driver(), handle, options)?;
+    let timeout = options
+        .timeout
+        .unwrap_or(ipc.settings().timeout)
+        .min(LONGEST_TIMEOUT);
+    let import = Import {
+        ipc,
+        handle,
+        options,
+        device,
+        deadline: Instant::now() + timeout,
+    };
+    let mut attempts = Vec::new();
+    let mut order = options
+        .types
+        .clone()
+        .unwrap_or_else(|| ipc.settings().types.clone());
+    for handle_type in handle.types().types() {
+        if !order.contains(&handle_type) {
+            attempts.push(
+                Failure::refused(Step::Select, Reason::NotAllowed)
+                    .attempt(handle_type, Duration::ZERO),
+            );
+        }
+    }
+    order.retain(|handle_type| handle.types().contains(handle_type.flag()));
+    if handle.host_id() != ipc.identity().host {
+        refuse_but_fabric(&mut order, &mut attempts);
+    }
+    for handle_type in order {
+        let start = Instant::now();
+        match import.by(handle_type) {
+            Ok((mapping, liveness)) => {
+                if let Some(first) = attempts.first() {
+                    log::info!(target: "gpuipc::gpu", "imported by {handle_type} as a fallback; first: {first}");
+                }
+                return Ok(GpuIpcMem::new(
+                    ipc.driver(),
+                    device,
+                    mapping,
+                    handle,
+                    Used::Type(handle_type),
+                    liveness,
+                    attempts,
+                ));
+            }
+            Err(failure) => {
+                let attempt = failure.attempt(handle_type, start.elapsed());
+                log::debug!(target: "gpuipc::gpu", "import: {attempt}");
+                attempts.push(attempt);
+            }
+        }
+    }
+    Err(Error::Import(ImportError { attempts }))
+}
+
+/// What this version imports.
+fn the_one_handle(handles: &[GpuIpcMemHandle]) -> Result<&GpuIpcMemHandle, Error> {
+    let [handle] = handles else {
+        return Err(match handles.len() {
+            0 => Error::Argument {
+                name: "handles",
+                rule: "there must be at least one handle",
+            },
+            _ => Error::Unsupported {
+                what: "memory in several segments",
+            },
+        });
+    };
+    let attributes = handle.attributes();
+    let what = if handle.window().segment_count != 1 {
+        Some("memory in several segments")
+    } else if attributes.contains(Attributes::MEM_POOL) {
+        Some("memory of a pool")
+    } else if attributes.contains(Attributes::HOST_NUMA) {
+        Some("memory on a host NUMA node")
+    } else if attributes.contains(Attributes::MULTICAST) {
+        Some("multicast objects")
+    } else {
+        None
+    };
+    what.map_or(Ok(handle), |what| Err(Error::Unsupported { what }))
+}
+
+/// The original pointer, for a handle of this very process whose memory is on
+/// offer under its token.
+fn import_own(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Result<GpuIpcMem, Error> {
+    let refused = |reason| {
+        let attempt = |handle_type| {
+            Failure::refused(Step::Select, reason).attempt(handle_type, Duration::ZERO)
+        };
+        Err(Error::Import(ImportError {
+            attempts: handle.types().types().into_iter().map(attempt).collect(),
+        }))
+    };
+    let offer = handle
+        .ticket()
+        .and_then(|ticket| Offer::under_token(ipc.driver(), handle.allocation_id(), &ticket.token));
+    let Some(offer) = offer else {
+        return refused(Reason::OfferWithdrawn);
+    };
+    if offer.size != handle.base_size() {
+        return refused(Reason::SizeMismatch);
+    }
+    if !offer.memory_unchanged()? {
+        return refused(Reason::StaleMemory);
+    }
+    let driver = ipc.driver();
+    let device = device_of_uuid(driver, handle)?.unwrap_or(0);
+    let mapping = Mapping::Own(offer.base);
+    Ok(GpuIpcMem::new(
+        driver,
+        device,
+        mapping,
+        handle,
+        Used::SameProcess,
+        Liveness::MemoryUnchanged,
+        Vec::new(),
+    ))
+}
+
+/// Before any call: on another host a legacy handle can open unrelated memory,
+/// and a broker's name or a pid means nothing.
+fn refuse_but_fabric(order: &mut TypeList, attempts: &mut Vec<Attempt>) {
+    let refused = |handle_type: &HandleType| {
+        Failure::refused(Step::Select, Reason::OtherHost).attempt(*handle_type, Duration::ZERO)
+    };
+    attempts.extend(
+        order
+            .iter()
+            .filter(|handle_type| **handle_type != HandleType::Fabric)
+            .map(refused),
+    );
+    order.retain(|handle_type| *handle_type == HandleType::Fabric);
+}
+
+/// The device that maps: the options', the current context's, the memory's own,
+/// the first.
+fn importing_device(
+    driver: Driver,
+    handle: &GpuIpcMemHandle,
+    options: &ImportOptions,
+) -> Result<CuDevice, Error> {
+    if let Some(ordinal) = options.device {
+        return Ok(driver.device(ordinal)?);
+    }
+    if driver.current_context()?.is_some() {
+        return Ok(driver.current_device()?);
+    }
+    match device_of_uuid(driver, handle)? {
+        Some(device) => Ok(device),
+        None => Ok(driver.device(0)?),
+    }
+}
+
+/// The handle's GPU in this process's order, if it is visible here.
+fn device_of_uuid(driver: Driver, handle: &GpuIpcMemHandle) -> Result<Option<CuDevice>, Error> {
+    for ordinal in 0..driver.device_count()? {
+        let device = driver.device(ordinal)?;
+        if driver.device_uuid(device)? == handle.device_uuid() {
+            return Ok(Some(device));
+        }
+    }
+    Ok(None)
+}
+
+/// One import under way.
+struct Import<'a> {
+    ipc: &'a Ipc,
+    handle: &'a GpuIpcMemHandle,
+    options: &'a ImportOptions,
+    device: CuDevice,
+    deadline: Instant,
+}
+
+impl Import<'_> {
+    fn by(&self, handle_type: HandleType) -> Result<(Mapping, Liveness), Failure> {
+        let driver = self.ipc.driver();
+        match handle_type {
+            HandleType::PosixFd => {
+                let Answer::Fd(fd) = self.ask(RequestKind::FetchFd)? else {
+                    return Err(Failure::refused(
+                        Step::BrokerRequest,
+                        Reason::BrokerBadReply,
+                    ));
+                };
+                let imported = driver.mem_import_fd(fd.as_fd());
+                // The driver has its own reference from here on.
+                drop(fd);
+                self.map(handle_type, imported)
+            }
+            HandleType::Fabric => {
+                let bytes = self
+                    .handle
+                    .fabric()
+                    .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
+                self.map(handle_type, driver.mem_import_fabric(bytes))
+            }
+            HandleType::RuntimeIpc => self.open(),
+        }
+    }
+
+    /// Maps VMM memory. The reference goes once the mapping has its own.
+    fn map(
+        &self,
+        handle_type: HandleType,
+        imported: crate::driver::Result<AllocationHandle>,
+    ) -> Result<(Mapping, Liveness), Failure> {
+        let imported =
+            imported.map_err(|error| Failure::driver(Step::Import, handle_type, &error))?;
+        let size = usize::try_from(self.handle.base_size())
+            .map_err(|_| Failure::refused(Step::Reserve, Reason::SizeMismatch))?;
+        let access = self.options.access;
+        let mapping = VmmMapping::new(self.ipc.driver(), &imported, size, self.device, access)
+            .map_err(|(step, error)| Failure::driver(step, handle_type, &error))?;
+        Ok((Mapping::Vmm(mapping), Liveness::Referenced))
+    }
+
+    /// Opens a legacy handle, and asks the exporter whether what it leads to is
+    /// still what was offered: after a free, the driver opens whatever lies at
+    /// that address now, with success.
+    fn open(&self) -> Result<(Mapping, Liveness), Failure> {
+        if self.options.access == Access::ReadOnly {
+            return Err(Failure::refused(Step::Select, Reason::CannotBeReadOnly));
+        }
+        let bytes = self
+            .handle
+            .runtime_ipc()
+            .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
+        let mapping = LegacyMapping::open(
+            self.ipc.driver(),
+            bytes,
+            self.handle.base_size(),
+            self.device,
+        )?;
+        let liveness = match self.ask(RequestKind::CheckMemory) {
+            Ok(Answer::MemoryUnchanged) => Liveness::MemoryUnchanged,
+            Ok(Answer::MemoryChanged) => {
+                return Err(Failure::refused(Step::Liveness, Reason::StaleMemory));
+            }
+            Ok(Answer::Fd(_)) => {
+                return Err(Failure::refused(Step::Liveness, Reason::BrokerBadReply));
+            }
+            Err(failure) if failure.reason == Reason::OfferWithdrawn => {
+                return Err(Failure {
+                    step: Step::Liveness,
+                    ..failure
+                });
+            }
+            Err(failure) if self.options.require_live => {
+                return Err(Failure {
+                    step: Step::Liveness,
+                    reason: Reason::LivenessUnknown,
+                    ..failure
+                });
+            }
+            Err(failure) => {
+                log::debug!(target: "gpuipc::gpu", "nobody says whether the memory is unchanged: {}", failure.reason.why());
+                Liveness::Unknown
+            }
+        };
+        Ok((Mapping::Legacy(mapping), liveness))
+    }
+
+    fn ask(&self, kind: RequestKind) -> Result<Answer, Failure> {
+        let ticket = self
+            .handle
+            .ticket()
+            .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
+        let socket_dir = self.ipc.settings().socket_dir.as_deref();
+        broker::ask(
+            kind,
+            &ticket,
+            self.handle.allocation_id(),
+            socket_dir,
+            self.deadline,
+        )
+        .map_err(|failure| {
+            if failure.reason == Reason::BrokerUnreachable && self.exporter_is_gone() {
+                Failure {
+                    reason: Reason::ExporterGone,
+                    ..failure
+                }
+            } else {
+                failure
+            }
+        })
+    }
+
+    /// Whether an unreachable broker means that the exporter has ended it: in a
+    /// shared network namespace its abstract name would answer, and in a shared
+    /// pid namespace its pid would be there. Elsewhere nothing can be said.
+    fn exporter_is_gone(&self) -> bool {
+        let own = self.ipc.identity();
+        if own.net_namespace != 0 && own.net_namespace == self.handle.net_namespace() {
+            return true;
+        }
+        own.pid_namespace != 0
+            && own.pid_namespace == self.handle.pid_namespace()
+            && i32::try_from(self.handle.pid())
+                .ok()
+                .and_then(rustix::process::Pid::from_raw)
+                .is_some_and(|pid| {
+                    rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+                })
+    }
+}

@@ -1,0 +1,135 @@
+//! The library's front door.
+
+use crate::broker::Broker;
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::export::{self, Exported};
+use crate::identity::Identity;
+use crate::import;
+use crate::mem::GpuIpcMem;
+use crate::options::{ExportOptions, ImportOptions, Settings};
+use crate::sys::CuDevicePtr;
+use gpuipc_core::GpuIpcMemHandle;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Exports and imports GPU memory through one driver. Cheap to clone; clones
+/// share the broker. May be used from any thread.
+#[derive(Clone, Debug)]
+pub struct Ipc {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    driver: Driver,
+    identity: Identity,
+    settings: Settings,
+    /// Started by the first export.
+    broker: Mutex<Option<Arc<Broker>>>,
+}
+
+impl Ipc {
+    /// Initializes the driver (`cuInit`) and reads the environment
+    /// (`GPUIPC_TYPES`, `GPUIPC_TIMEOUT_MS`, `GPUIPC_SOCKET_DIR`). Creates no
+    /// context and starts no thread.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if `cuInit` fails, [`Error::Setting`] for an
+    /// environment variable that says nothing sensible, [`Error::Forked`] in a
+    /// process forked from one that had used the library, [`Error::Os`] if the
+    /// host's boot id cannot be read.
+    pub fn new(driver: Driver) -> Result<Self, Error> {
+        let identity = Identity::read()?;
+        let settings = Settings::from_environment()?;
+        driver.init()?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                driver,
+                identity,
+                settings,
+                broker: Mutex::new(None),
+            }),
+        })
+    }
+
+    /// The driver.
+    #[must_use]
+    pub fn driver(&self) -> Driver {
+        self.inner.driver
+    }
+
+    /// Offers `len` bytes of GPU memory from `ptr` on to other processes.
+    ///
+    /// Works on memory of `cuMemAlloc` (RuntimeIpc) and on memory of
+    /// `cuMemCreate` that asked for a handle type (PosixFd, Fabric). Needs no
+    /// current context and leaves the caller's as it was. Exporting the same
+    /// allocation again costs its look-ups and makes no second descriptor.
+    ///
+    /// The driver calls behind it: `cuPointerGetAttribute`; then
+    /// `cuIpcGetMemHandle` in the context that allocated, or
+    /// `cuMemRetainAllocationHandle` and `cuMemExportToShareableHandle`. The
+    /// first export starts the broker's thread.
+    ///
+    /// # Errors
+    /// [`Error::NotExportable`] with the kind of memory and the cure,
+    /// [`Error::Argument`] for `len` 0, [`Error::BrokerStart`],
+    /// [`Error::Driver`] (out of memory, or a driver that has shut down),
+    /// [`Error::Forked`].
+    pub fn export(
+        &self,
+        ptr: CuDevicePtr,
+        len: usize,
+        options: &ExportOptions,
+    ) -> Result<Exported, Error> {
+        export::export(self, ptr, len, options)
+    }
+
+    /// Maps the memory behind `handles`, by the first type that works through
+    /// to an accessible address: PosixFd, Fabric, RuntimeIpc unless the options
+    /// or `GPUIPC_TYPES` say otherwise. What a failed type had done is undone
+    /// before the next one is tried.
+    ///
+    /// In the exporting process itself this gives the original pointer, if the
+    /// memory is on offer there.
+    ///
+    /// Nothing here orders one process's GPU work after another's: the
+    /// application does, as it does for the memory's contents.
+    ///
+    /// # Errors
+    /// [`Error::Import`] with every attempt, [`Error::Unsupported`] for handles
+    /// of several segments, of pools, of host memory or of multicast objects,
+    /// [`Error::Argument`] for no handle, [`Error::Driver`], [`Error::Forked`].
+    pub fn import(
+        &self,
+        handles: &[GpuIpcMemHandle],
+        options: &ImportOptions,
+    ) -> Result<GpuIpcMem, Error> {
+        import::import(self, handles, options)
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.inner.identity
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    /// The broker, started if it is not there yet.
+    pub(crate) fn broker(&self) -> Result<Arc<Broker>, Error> {
+        let mut broker = self
+            .inner
+            .broker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(broker) = &*broker {
+            return Ok(Arc::clone(broker));
+        }
+        let started = Arc::new(Broker::start(
+            self.inner.driver,
+            self.inner.settings.socket_dir.as_deref(),
+        )?);
+        *broker = Some(Arc::clone(&started));
+        Ok(started)
+    }
+}

@@ -1,0 +1,197 @@
+//! Imported memory: an address that unmaps itself.
+
+use crate::attempt::Attempt;
+use crate::context::DeviceContext;
+use crate::driver::{Driver, DriverError};
+use crate::error::Error;
+use crate::mapping::{LegacyMapping, VmmMapping};
+use crate::sys::{CuDevice, CuDevicePtr};
+use core::fmt;
+use gpuipc_core::{GpuIpcMemHandle, HandleType};
+
+/// GPU memory of another process, mapped here. Dropping it unmaps.
+///
+/// The drop does not wait for the GPU: work that uses the memory must have
+/// ended before. It may happen on any thread; it changes no thread's current
+/// context; in a forked child and after the driver has shut down it does nothing.
+#[derive(Debug)]
+pub struct GpuIpcMem {
+    driver: Driver,
+    device: CuDevice,
+    mapping: Mapping,
+    offset: u64,
+    len: usize,
+    used: Used,
+    liveness: Liveness,
+    attempts: Vec<Attempt>,
+}
+
+/// What holds the address.
+#[derive(Debug)]
+pub(crate) enum Mapping {
+    Vmm(VmmMapping),
+    Legacy(LegacyMapping),
+    /// This process's own memory: its owner holds it.
+    Own(CuDevicePtr),
+}
+
+/// How the memory was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Used {
+    /// By this type.
+    Type(HandleType),
+    /// It is this process's own memory: the original pointer, which stays its
+    /// owner's to free.
+    SameProcess,
+}
+
+impl fmt::Display for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Type(handle_type) => handle_type.fmt(f),
+            Self::SameProcess => f.pad("SameProcess"),
+        }
+    }
+}
+
+/// What is known about the memory behind a mapping at the time of its import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// The mapping holds a reference: it is the memory that was offered, and
+    /// stays so, whatever its owner does.
+    Referenced,
+    /// The exporter says that it is still the memory that was offered. It must
+    /// stay allocated: a legacy mapping holds no reference.
+    MemoryUnchanged,
+    /// Nobody could be asked. A legacy handle of freed memory opens whatever
+    /// lies at its address by then.
+    Unknown,
+}
+
+impl GpuIpcMem {
+    pub(crate) fn new(
+        driver: Driver,
+        device: CuDevice,
+        mapping: Mapping,
+        handle: &GpuIpcMemHandle,
+        used: Used,
+        liveness: Liveness,
+        attempts: Vec<Attempt>,
+    ) -> Self {
+        // A window lies inside its allocation, which was mapped: it fits.
+        let len = usize::try_from(handle.length()).unwrap_or(usize::MAX);
+        Self {
+            driver,
+            device,
+            mapping,
+            offset: handle.offset_from_base(),
+            len,
+            used,
+            liveness,
+            attempts,
+        }
+    }
+
+    /// The first byte of the window that was exported.
+    #[must_use]
+    pub const fn device_ptr(&self) -> CuDevicePtr {
+        let base = match &self.mapping {
+            Mapping::Vmm(mapping) => mapping.base(),
+            Mapping::Legacy(mapping) => mapping.base(),
+            Mapping::Own(base) => *base,
+        };
+        base + self.offset
+    }
+
+    /// The window's length in bytes.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a window is never empty
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How the memory was reached.
+    #[must_use]
+    pub const fn type_used(&self) -> Used {
+        self.used
+    }
+
+    /// What is known about the memory behind the mapping.
+    #[must_use]
+    pub const fn liveness(&self) -> Liveness {
+        self.liveness
+    }
+
+    /// The types that were tried before, and why each failed.
+    #[must_use]
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
+    /// Copies bytes out (`cuMemcpyDtoH`), from `offset` of the window on, in the
+    /// current context if it is the mapping device's, else in its primary one.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`].
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
+        let from = self.range(offset, to.len())?;
+        copy_out(self.driver, self.device, from, to)
+    }
+
+    /// Copies bytes in (`cuMemcpyHtoD`), as [`Self::read`] copies them out.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`]
+    /// (`INVALID_VALUE` where the mapping is read-only).
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        let to = self.range(offset, from.len())?;
+        copy_in(self.driver, self.device, to, from)
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<CuDevicePtr, Error> {
+        check_range(offset, len, self.len)?;
+        Ok(self.device_ptr() + offset as u64)
+    }
+}
+
+/// Refuses a range that is not inside `all` bytes.
+pub(crate) fn check_range(offset: usize, len: usize, all: usize) -> Result<(), Error> {
+    match offset.checked_add(len) {
+        Some(end) if end <= all => Ok(()),
+        _ => Err(Error::Argument {
+            name: "offset",
+            rule: "the range goes beyond the memory",
+        }),
+    }
+}
+
+/// Copies device memory out. `from` has as many bytes as `to`.
+#[allow(unsafe_code)]
+pub(crate) fn copy_out(
+    driver: Driver,
+    device: CuDevice,
+    from: CuDevicePtr,
+    to: &mut [u8],
+) -> Result<(), Error> {
+    let context = DeviceContext::for_device(driver, device)?;
+    // SAFETY: the callers pass a checked range of memory that the driver mapped
+    // or allocated for them on a device, so no Rust reference covers it.
+    context
+        .with(|| unsafe { driver.memcpy_dtoh(to, from) })
+        .map_err(|error: DriverError| error.into())
+}
+
+/// Copies into device memory. `to` has as many bytes as `from`.
+#[allow(unsafe_code)]
+pub(crate) fn copy_in(
+    driver: Driver,
+    device: CuDevice,
+    to: CuDevicePtr,
+    from: &[u8],
+) -> Result<(), Error> {
+    let context = DeviceContext::for_device(driver, device)?;
+    // SAFETY: as in `copy_out`.
+    context
+        .with(|| unsafe { driver.memcpy_htod(to, from) })
+        .map_err(|error: DriverError| error.into())
+}

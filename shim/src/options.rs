@@ -1,0 +1,239 @@
+//! What a caller may choose, and the environment variables that choose without
+//! recompiling.
+
+use crate::error::Error;
+use gpuipc_core::{HandleType, TypeList};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The environment variable with the allowed types in the order in which the
+/// importer tries them, e.g. `PosixFd,RuntimeIpc`.
+pub const TYPES_VARIABLE: &str = "GPUIPC_TYPES";
+/// The environment variable with the importer's deadline in milliseconds.
+pub const TIMEOUT_VARIABLE: &str = "GPUIPC_TIMEOUT_MS";
+/// The environment variable with the folder for the broker's name.
+pub const SOCKET_DIR_VARIABLE: &str = "GPUIPC_SOCKET_DIR";
+
+/// How long an import may wait if nobody says otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The order on one host: memory that is reference-counted first, so that its
+/// owner's `free` cannot pull it away from under the importer.
+const DEFAULT_ORDER: [HandleType; 3] = [
+    HandleType::PosixFd,
+    HandleType::Fabric,
+    HandleType::RuntimeIpc,
+];
+
+/// What the environment says, read once when an `Ipc` is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) types: TypeList,
+    pub(crate) timeout: Duration,
+    pub(crate) socket_dir: Option<PathBuf>,
+}
+
+impl Settings {
+    pub(crate) fn from_environment() -> Result<Self, Error> {
+        Self::parse(|variable| {
+            std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned())
+        })
+    }
+
+    fn parse(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let given = |variable| value_of(variable).filter(|value| !value.is_empty());
+        let types = match given(TYPES_VARIABLE) {
+            None => DEFAULT_ORDER.into_iter().collect(),
+            Some(value) => parse_types(&value).ok_or(Error::Setting {
+                variable: TYPES_VARIABLE,
+                value,
+                rule: "a comma-separated list of RuntimeIpc, PosixFd and Fabric, each at most once",
+            })?,
+        };
+        let timeout = match given(TIMEOUT_VARIABLE) {
+            None => DEFAULT_TIMEOUT,
+            Some(value) => value
+                .trim()
+                .parse()
+                .map(Duration::from_millis)
+                .map_err(|_| Error::Setting {
+                    variable: TIMEOUT_VARIABLE,
+                    value,
+                    rule: "a whole number of milliseconds",
+                })?,
+        };
+        Ok(Self {
+            types,
+            timeout,
+            socket_dir: given(SOCKET_DIR_VARIABLE).map(PathBuf::from),
+        })
+    }
+}
+
+fn parse_types(value: &str) -> Option<TypeList> {
+    let mut types = TypeList::new();
+    for name in value.split(',') {
+        let handle_type = HandleType::from_name(name.trim())?;
+        if types.contains(&handle_type) {
+            return None;
+        }
+        types.push(handle_type).ok()?;
+    }
+    Some(types)
+}
+
+/// How memory is exported.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ExportOptions {
+    types: Option<TypeList>,
+}
+
+impl ExportOptions {
+    /// Offers no more than these types; by default, every type that the memory allows.
+    #[must_use]
+    pub fn types(mut self, types: &[HandleType]) -> Self {
+        self.types = Some(distinct(types));
+        self
+    }
+
+    pub(crate) fn allows(&self, handle_type: HandleType) -> bool {
+        self.types
+            .as_ref()
+            .is_none_or(|types| types.contains(&handle_type))
+    }
+}
+
+/// What the importer may do with the memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Reading only (`CU_MEM_ACCESS_FLAGS_PROT_READ`). A legacy mapping cannot.
+    ReadOnly,
+    /// Reading and writing.
+    #[default]
+    ReadWrite,
+}
+
+/// How memory is imported.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ImportOptions {
+    pub(crate) device: Option<i32>,
+    pub(crate) access: Access,
+    pub(crate) types: Option<TypeList>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) require_live: bool,
+}
+
+impl ImportOptions {
+    /// The device, by this process's ordinal, that maps the memory. By default
+    /// the current context's; without a context the memory's own GPU if it is
+    /// visible here, else device 0.
+    #[must_use]
+    pub const fn device(mut self, ordinal: i32) -> Self {
+        self.device = Some(ordinal);
+        self
+    }
+
+    /// What may be done with the mapping; by default, reading and writing.
+    #[must_use]
+    pub const fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// The types that may be tried, in order. By default `GPUIPC_TYPES`, else
+    /// PosixFd, Fabric, RuntimeIpc.
+    #[must_use]
+    pub fn types(mut self, types: &[HandleType]) -> Self {
+        self.types = Some(distinct(types));
+        self
+    }
+
+    /// How long the import may wait for the exporter, over all types. By
+    /// default `GPUIPC_TIMEOUT_MS`, else five seconds. Driver calls cannot be
+    /// interrupted and do not count.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Refuses a mapping of which nobody could say that it is still the memory
+    /// that was offered. Matters for RuntimeIpc only: the other types hold a
+    /// reference.
+    #[must_use]
+    pub const fn require_live(mut self, require: bool) -> Self {
+        self.require_live = require;
+        self
+    }
+}
+
+/// The types in their order, each once; so there is room for all.
+fn distinct(types: &[HandleType]) -> TypeList {
+    let mut list = TypeList::new();
+    for handle_type in types {
+        if !list.contains(handle_type) && list.push(*handle_type).is_err() {
+            break;
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<Settings, Error> {
+        let pairs: Vec<(String, String)> = pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        Settings::parse(|variable| {
+            pairs
+                .iter()
+                .find(|(key, _)| key == variable)
+                .map(|(_, value)| value.clone())
+        })
+    }
+
+    #[test]
+    fn nothing_set_gives_counted_memory_first_and_five_seconds() {
+        let settings = parse(&[]).expect("no setting is wrong");
+        assert_eq!(settings.types.as_slice(), DEFAULT_ORDER);
+        assert_eq!(settings.timeout, Duration::from_secs(5));
+        assert_eq!(settings.socket_dir, None);
+    }
+
+    #[test]
+    fn types_keep_their_order() {
+        let settings = parse(&[(TYPES_VARIABLE, "runtime-ipc, PosixFd")]).expect("a valid list");
+        assert_eq!(
+            settings.types.as_slice(),
+            [HandleType::RuntimeIpc, HandleType::PosixFd]
+        );
+    }
+
+    #[test]
+    fn an_unknown_or_doubled_type_is_named_in_the_error() {
+        for value in ["nvlink", "PosixFd,PosixFd", "PosixFd,,Fabric"] {
+            let error = parse(&[(TYPES_VARIABLE, value)]).expect_err("not a valid list");
+            assert!(
+                error.to_string().contains("GPUIPC_TYPES") && error.to_string().contains(value),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_is_no_number_is_an_error() {
+        for value in ["5s", "-1", "1.5"] {
+            let error = parse(&[(TIMEOUT_VARIABLE, value)]).expect_err("not a valid timeout");
+            assert!(error.to_string().contains("GPUIPC_TIMEOUT_MS"), "{error}");
+        }
+        assert_eq!(
+            parse(&[(TIMEOUT_VARIABLE, "250")]).expect("valid").timeout,
+            Duration::from_millis(250)
+        );
+    }
+}
