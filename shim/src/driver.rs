@@ -69,7 +69,7 @@ impl fmt::Display for DriverError {
 impl std::error::Error for DriverError {}
 
 /// What a driver call gives.
-pub type Result<T> = core::result::Result<T, DriverError>;
+pub(crate) type Result<T> = core::result::Result<T, DriverError>;
 
 /// Calls a table entry and turns its code into a `Result`.
 macro_rules! call {

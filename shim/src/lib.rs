@@ -1,6 +1,57 @@
 //! Share GPU memory between processes.
 //!
-//! Placeholder: layers.
+//! One process exports memory and gets a handle of 384 plain bytes that carries
+//! every way of sharing which this memory allows. Another process, which may live
+//! in another container or see other GPUs, imports the handle: each way is tried
+//! until one leads to a mapped, accessible address. The mapping undoes itself.
+//!
+//! ```no_run
+//! use gpuipc::{Driver, ExportOptions, GpuIpcMemHandle, ImportOptions, Ipc};
+//!
+//! fn exporter(ptr: u64, len: usize) -> Result<(), gpuipc::Error> {
+//!     let ipc = Ipc::new(Driver::load()?)?;
+//!     let exported = ipc.export(ptr, len, &ExportOptions::default())?;
+//!     let bytes: [u8; 384] = exported.handles()[0].encode();
+//!     // Ship the bytes by any means; keep `exported` until they are imported.
+//! #   let _ = bytes;
+//!     Ok(())
+//! }
+//!
+//! fn importer(bytes: &[u8]) -> Result<(), gpuipc::Error> {
+//!     let ipc = Ipc::new(Driver::load()?)?;
+//!     let handle = GpuIpcMemHandle::decode(bytes)?;
+//!     let mem = ipc.import(&[handle], &ImportOptions::default())?;
+//!     println!("{} bytes at {:#x} by {}", mem.len(), mem.device_ptr(), mem.type_used());
+//!     Ok(()) // unmapped here
+//! }
+//! ```
+//!
+//! # The layers, bottom up
+//!
+//! | layer | does | does not |
+//! |---|---|---|
+//! | `gpuipc_core` ([`core`]) | the handle's layout, its checks, the broker's messages | know CUDA or an operating system |
+//! | [`sys`] | CUDA's types, the list of driver calls, the loader | decide anything |
+//! | [`Driver`] | one method a driver call, `Result` out | check what the driver checks |
+//! | contexts, mappings, [`AllocationHandle`] | one step each, undone on drop | know of types or handles |
+//! | offers and the broker | hold what is exported, hand out descriptors, say whether memory is unchanged | map anything |
+//! | [`Ipc`] | export, import with fallback | order the GPU work of two processes |
+//!
+//! # What it does not do
+//!
+//! It does not synchronize: nothing here orders one process's GPU work after
+//! another's. It does not wait for the GPU before it unmaps. It does not send
+//! handles from process to process. It protects no memory from whoever holds a
+//! handle: a handle is a capability.
+//!
+//! # Threads, forks, logs
+//!
+//! Everything may be used and dropped on any thread. In a process forked from
+//! one that had used the library, nothing works ([`Error::Forked`]) and drops do
+//! nothing, since CUDA works in no such process. What happens is told through
+//! the crate `log`, under the targets `gpuipc::gpu` and `gpuipc::broker`: a
+//! handled failure as debug, a fallback that was taken as info, a failed undo as
+//! a warning. Tokens are never printed.
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 

@@ -1,1 +1,79 @@
-//! Placeholder.
+//! Helpers of the tests: scratch folders, and other processes that do as they
+//! are told.
+//!
+//! A test talks to [`Peer`]s, each a process of its own with the emulated
+//! driver in it, in lines of text; what a line does is in `peer/main.rs`. The
+//! test itself holds no GPU memory, so that every handle really crosses
+//! between processes.
+
+mod peer;
+mod scratch;
+
+pub use peer::{Imported, Peer, Refused};
+pub use scratch::Scratch;
+
+use gpuipc_core::{GpuIpcMemHandle, HANDLE_BYTES};
+
+/// A handle as one word.
+#[must_use]
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of a word of hex digits; `None` if it is none.
+#[must_use]
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .map(|digit| {
+            digit
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        })
+        .collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    Some(
+        digits
+            .chunks_exact(2)
+            .map(|pair| pair[0] << 4 | pair[1])
+            .collect(),
+    )
+}
+
+/// The handle in a word of hex digits.
+///
+/// # Panics
+/// If it is none.
+#[must_use]
+pub fn handle_of(hex: &str) -> GpuIpcMemHandle {
+    let bytes = from_hex(hex).expect("hex digits");
+    assert_eq!(bytes.len(), HANDLE_BYTES);
+    GpuIpcMemHandle::decode(&bytes).expect("a valid handle")
+}
+
+/// The handle with some fields changed and everything else, the checksum
+/// included, made right again: what a forger would send.
+///
+/// # Panics
+/// If the change makes no valid handle.
+#[must_use]
+pub fn forge(
+    handle: &GpuIpcMemHandle,
+    change: impl FnOnce(&mut gpuipc_core::HandleFields),
+) -> GpuIpcMemHandle {
+    let mut fields = handle.fields();
+    change(&mut fields);
+    GpuIpcMemHandle::new(&fields).expect("the change keeps the handle valid")
+}
+
+/// Byte `index` of the pattern with this seed: no two neighbouring pages alike.
+#[must_use]
+pub fn pattern_byte(seed: u64, index: u64) -> u8 {
+    let mixed = (index ^ seed.rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed.to_be_bytes()[0]
+}
+
+/// Says visibly that something was not tried, and why.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIP {test}: {why}");
+}

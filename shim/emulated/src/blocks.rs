@@ -1,0 +1,189 @@
+//! Addresses for `cuMemAlloc`, `cuMemHostAlloc` and opened legacy memory.
+//!
+//! The driver takes memory in blocks of 2 MiB: an allocation above 1 MiB has
+//! blocks of its own, smaller ones of a device lie in one block side by side.
+//! An address that was freed is given out again soon (seen on an H200, driver
+//! 580: the same size freed and allocated again gets the same address), which
+//! is what makes stale handles dangerous.
+
+use crate::space::Region;
+use std::collections::BTreeMap;
+
+/// The driver's block, and the granularity of VMM memory.
+pub(crate) const BLOCK: u64 = 2 << 20;
+/// Allocations up to here share a block.
+const SMALL: u64 = 1 << 20;
+/// Small allocations begin at multiples of this.
+const SPACING: u64 = 512;
+/// Freed addresses kept for the next allocation.
+const MOST_IDLE: usize = 256;
+
+/// An address and the block around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    /// Where the allocation begins.
+    pub(crate) address: u64,
+    /// Where its block begins.
+    pub(crate) block: u64,
+    /// Bytes of the block.
+    pub(crate) block_size: u64,
+    /// The block's number: `MEMORY_BLOCK_ID`.
+    pub(crate) block_id: u64,
+}
+
+#[derive(Debug)]
+struct Block {
+    region: Region,
+    id: u64,
+    /// Which device's small allocations lie here; `None` if it is one's own.
+    shared_by: Option<usize>,
+    /// Offset and length of each allocation.
+    used: BTreeMap<u64, u64>,
+}
+
+/// All blocks of this process.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    blocks: BTreeMap<u64, Block>,
+    idle: Vec<Region>,
+    last_id: u64,
+}
+
+impl Blocks {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            blocks: BTreeMap::new(),
+            idle: Vec::new(),
+            last_id: 0x31,
+        }
+    }
+
+    /// A number for a block; VMM memory takes from the same sequence.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Addresses for a device's allocation of `size` bytes.
+    pub(crate) fn take(&mut self, device: usize, size: u64) -> Option<Spot> {
+        if size > SMALL {
+            return self.take_whole(size, 0);
+        }
+        let length = size.next_multiple_of(SPACING);
+        let fits = self
+            .blocks
+            .iter()
+            .filter(|(_, block)| block.shared_by == Some(device));
+        let (start, offset) = match fits
+            .filter_map(|(start, block)| Some((*start, block.hole(length)?)))
+            .next()
+        {
+            Some(found) => found,
+            None => (self.add(BLOCK, Some(device))?, 0),
+        };
+        self.enter(start, offset, length)
+    }
+
+    /// Addresses that begin `offset` into blocks of their own.
+    pub(crate) fn take_whole(&mut self, size: u64, offset: u64) -> Option<Spot> {
+        let room = size.checked_add(offset)?.checked_next_multiple_of(BLOCK)?;
+        let start = self.add(room, None)?;
+        self.enter(start, offset, size)
+    }
+
+    /// Gives addresses back.
+    pub(crate) fn give(&mut self, spot: &Spot) {
+        let Some(block) = self.blocks.get_mut(&spot.block) else {
+            return;
+        };
+        block.used.remove(&(spot.address - spot.block));
+        if !block.used.is_empty() {
+            return;
+        }
+        if let Some(block) = self.blocks.remove(&spot.block) {
+            self.idle.push(block.region);
+        }
+        if self.idle.len() > MOST_IDLE {
+            self.idle.remove(0);
+        }
+    }
+
+    /// The addresses of a block, to show host memory in them.
+    pub(crate) fn region(&self, spot: &Spot) -> Option<&Region> {
+        self.blocks.get(&spot.block).map(|block| &block.region)
+    }
+
+    fn add(&mut self, size: u64, shared_by: Option<usize>) -> Option<u64> {
+        let last = self.idle.iter().rposition(|region| region.size() == size);
+        let region = match last {
+            Some(index) => self.idle.remove(index),
+            None => Region::new(size, BLOCK, None)?,
+        };
+        let (start, id) = (region.base(), self.next_id());
+        self.blocks.insert(
+            start,
+            Block {
+                region,
+                id,
+                shared_by,
+                used: BTreeMap::new(),
+            },
+        );
+        Some(start)
+    }
+
+    fn enter(&mut self, start: u64, offset: u64, length: u64) -> Option<Spot> {
+        let block = self.blocks.get_mut(&start)?;
+        block.used.insert(offset, length);
+        Some(Spot {
+            address: start + offset,
+            block: start,
+            block_size: block.region.size(),
+            block_id: block.id,
+        })
+    }
+}
+
+impl Block {
+    /// The first free place for `length` bytes.
+    fn hole(&self, length: u64) -> Option<u64> {
+        let mut free = 0;
+        for (offset, used) in &self.used {
+            if offset - free >= length {
+                break;
+            }
+            free = offset + used;
+        }
+        (free + length <= self.region.size()).then_some(free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCK, Blocks};
+
+    #[test]
+    fn small_allocations_lie_side_by_side_and_a_freed_place_is_taken_again() {
+        let mut blocks = Blocks::new();
+        let a = blocks.take(0, 4096).expect("a");
+        let b = blocks.take(0, 4096).expect("b");
+        let other = blocks.take(1, 4096).expect("another device's");
+        assert_eq!(b.address - a.address, 4096);
+        assert_eq!(a.block_id, b.block_id);
+        assert_ne!(other.block, a.block);
+        blocks.give(&a);
+        assert_eq!(blocks.take(0, 100).expect("again").address, a.address);
+    }
+
+    #[test]
+    fn a_large_allocation_comes_back_at_its_address_with_another_block_number() {
+        let mut blocks = Blocks::new();
+        let first = blocks.take(0, 3 << 20).expect("first");
+        assert_eq!((first.address, first.block_size), (first.block, 2 * BLOCK));
+        blocks.give(&first);
+        let second = blocks.take(0, 3 << 20).expect("second");
+        assert_eq!(second.address, first.address);
+        assert_ne!(second.block_id, first.block_id);
+    }
+}

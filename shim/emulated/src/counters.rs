@@ -1,0 +1,84 @@
+//! What this process holds right now, so that "nothing leaked" is a number.
+
+use crate::piece::Origin;
+use crate::state::state;
+use crate::storage::open_files;
+use core::fmt;
+
+/// Live objects of this process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// `cuMemAlloc` memory.
+    pub allocations: u64,
+    /// `cuMemHostAlloc` memory.
+    pub host_allocations: u64,
+    /// VMM allocations that exist here, own and imported.
+    pub physical_allocations: u64,
+    /// References to them by handle: create, retain and import add one each.
+    pub handle_references: u64,
+    /// `cuMemMap` not yet unmapped.
+    pub mappings: u64,
+    /// `cuMemAddressReserve` not yet freed.
+    pub reservations: u64,
+    /// `cuIpcOpenMemHandle` not yet closed, each open counted.
+    pub legacy_opens: u64,
+    /// Retain counts of all primary contexts together.
+    pub primary_contexts: u64,
+    /// Names of exported memory (legacy and fabric) in the directory.
+    pub names: u64,
+    /// Files of memory that the driver itself holds open.
+    pub files_open: u64,
+}
+
+/// Counts. Not for a forked child, where another thread may have held the lock.
+#[must_use]
+pub fn read() -> Counters {
+    let state = state();
+    let mut counters = Counters {
+        physical_allocations: state.physicals.len() as u64,
+        handle_references: state
+            .physicals
+            .values()
+            .map(|physical| physical.references)
+            .sum(),
+        reservations: state.reservations.len() as u64,
+        primary_contexts: state.retained.iter().sum(),
+        names: state.named.len() as u64
+            + state
+                .physicals
+                .values()
+                .filter(|found| found.fabric.is_some())
+                .count() as u64,
+        files_open: open_files(),
+        ..Counters::default()
+    };
+    for piece in state.pieces.values() {
+        match &piece.origin {
+            Origin::Alloc { .. } => counters.allocations += 1,
+            Origin::Host { .. } => counters.host_allocations += 1,
+            Origin::Mapped { .. } => counters.mappings += 1,
+            Origin::Opened { count, .. } => counters.legacy_opens += count,
+        }
+    }
+    counters
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "allocations {} host {} physical {} handles {} mappings {} reservations {} legacy opens {} contexts {} \
+             names {} files {}",
+            self.allocations,
+            self.host_allocations,
+            self.physical_allocations,
+            self.handle_references,
+            self.mappings,
+            self.reservations,
+            self.legacy_opens,
+            self.primary_contexts,
+            self.names,
+            self.files_open
+        )
+    }
+}

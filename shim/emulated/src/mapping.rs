@@ -1,0 +1,247 @@
+//! VMM addresses: reserve, map, give access, unmap.
+
+use crate::Answer;
+use crate::blocks::BLOCK;
+use crate::border::{In, Out};
+use crate::config::config;
+use crate::piece::{Access, Origin, Piece};
+use crate::space::Region;
+use crate::state::{State, device_index, machine_number, state};
+use crate::storage::{HEADER_BYTES, Place};
+use gpuipc::sys::{CuMemAccessDesc, CuMemLocation, CuResult, access, location};
+use std::sync::Arc;
+
+/// `cuMemAddressReserve`.
+pub(crate) fn mem_address_reserve(
+    ptr: Out<u64>,
+    size: usize,
+    alignment: usize,
+    address: u64,
+    flags: u64,
+) -> Answer {
+    ptr.check()?;
+    let (size, alignment) = (size as u64, alignment as u64);
+    let aligned = alignment == 0 || alignment.is_power_of_two();
+    if size == 0 || !size.is_multiple_of(BLOCK) || !aligned || flags != 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    let wish = Some(address).filter(|address| *address != 0);
+    let region = Region::new(size, alignment.max(BLOCK), wish).ok_or(CuResult::OUT_OF_MEMORY)?;
+    let base = region.base();
+    state().reservations.insert(base, region);
+    ptr.put(base)
+}
+
+/// `cuMemAddressFree`: a whole reservation with nothing mapped in it.
+pub(crate) fn mem_address_free(ptr: u64, size: usize) -> Answer {
+    let mut state = state();
+    let whole = state
+        .reservations
+        .get(&ptr)
+        .is_some_and(|region| region.size() == size as u64);
+    if !whole || state.pieces.range(ptr..ptr + size as u64).next().is_some() {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    state.reservations.remove(&ptr);
+    Ok(())
+}
+
+/// `cuMemMap`: a whole allocation at a free place of one reservation.
+pub(crate) fn mem_map(ptr: u64, size: usize, offset: usize, handle: u64, flags: u64) -> Answer {
+    let mut state = state();
+    let size = size as u64;
+    let storage = Arc::clone(&state.physical(handle)?.storage);
+    if flags != 0 || size == 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    // A part of an allocation, or more than it (seen on an H200, driver 580).
+    if offset != 0 || size != storage.header().size {
+        return Err(CuResult::NOT_SUPPORTED);
+    }
+    let (reservation, region) = state.reservation_at(ptr).ok_or(CuResult::INVALID_VALUE)?;
+    let room = region.size() - (ptr - reservation);
+    let free = state
+        .pieces
+        .range(ptr..ptr.saturating_add(size))
+        .next()
+        .is_none()
+        && state.piece_at(ptr).is_none();
+    if size > room || !ptr.is_multiple_of(BLOCK) || !free {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    state.physical(handle)?.mappings += 1;
+    let buffer_id = state.buffer_id();
+    let origin = Origin::Mapped {
+        handle,
+        reservation,
+        access: Access::default(),
+    };
+    state.pieces.insert(
+        ptr,
+        Piece {
+            size,
+            buffer_id,
+            storage,
+            origin,
+        },
+    );
+    Ok(())
+}
+
+/// The mappings that fill `size` bytes at `ptr` exactly, without a hole.
+fn whole_mappings(state: &State, ptr: u64, size: usize) -> Answer<Vec<u64>> {
+    let end = ptr
+        .checked_add(size as u64)
+        .filter(|end| *end > ptr)
+        .ok_or(CuResult::INVALID_VALUE)?;
+    let mut starts = Vec::new();
+    let mut next = ptr;
+    for (start, piece) in state.pieces.range(ptr..end) {
+        if *start != next || !matches!(piece.origin, Origin::Mapped { .. }) {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        starts.push(*start);
+        next = start + piece.size;
+    }
+    if next == end {
+        Ok(starts)
+    } else {
+        Err(CuResult::INVALID_VALUE)
+    }
+}
+
+/// `cuMemUnmap`: one mapping, or several side by side.
+pub(crate) fn mem_unmap(ptr: u64, size: usize) -> Answer {
+    let mut state = state();
+    for start in whole_mappings(&state, ptr, size)? {
+        let Some(piece) = state.pieces.remove(&start) else {
+            continue;
+        };
+        let Origin::Mapped {
+            handle,
+            reservation,
+            access,
+        } = &piece.origin
+        else {
+            continue;
+        };
+        if access.of_host() != access::NONE
+            && let Err(code) = hide(&state, *reservation, start, piece.size)
+        {
+            log::warn!("host memory at {start:#x} stays visible: {code}");
+        }
+        if let Some(physical) = state.physicals.get_mut(handle) {
+            physical.mappings -= 1;
+        }
+        state.drop_if_unused(*handle);
+    }
+    Ok(())
+}
+
+/// `cuMemSetAccess`: on whole mappings, all or nothing.
+pub(crate) fn mem_set_access(
+    ptr: u64,
+    size: usize,
+    desc: In<CuMemAccessDesc>,
+    count: usize,
+) -> Answer {
+    if count == 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    let descs = desc.get_many(count)?;
+    let mut state = state();
+    let starts = whole_mappings(&state, ptr, size)?;
+    for piece in starts.iter().filter_map(|start| state.pieces.get(start)) {
+        for desc in &descs {
+            check_access(piece, desc)?;
+        }
+    }
+    for start in starts {
+        let Some(piece) = state.pieces.get_mut(&start) else {
+            continue;
+        };
+        let Origin::Mapped {
+            access,
+            reservation,
+            ..
+        } = &mut piece.origin
+        else {
+            continue;
+        };
+        let before = access.of_host();
+        for desc in &descs {
+            access.set(desc.location, desc.flags);
+        }
+        let (after, reservation, size) = (access.of_host(), *reservation, piece.size);
+        if before != after {
+            show(&state, reservation, start, size, after)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_access(piece: &Piece, desc: &CuMemAccessDesc) -> Answer {
+    if !matches!(desc.flags, access::NONE | access::READ | access::READ_WRITE) {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    match desc.location.kind {
+        location::DEVICE => {
+            let machine = machine_number(device_index(desc.location.id)?)?;
+            match piece.storage.header().place {
+                Place::Gpu(own) if own != machine && !config().peers => {
+                    Err(CuResult::PEER_ACCESS_UNSUPPORTED)
+                }
+                _ => Ok(()),
+            }
+        }
+        location::HOST_NUMA if desc.location.id == 0 && !piece.on_gpu() => Ok(()),
+        location::HOST if !piece.on_gpu() => Ok(()),
+        _ => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+/// Lets the CPU see host memory, or not.
+fn show(state: &State, reservation: u64, start: u64, size: u64, flags: u32) -> Answer {
+    if flags == access::NONE {
+        return hide(state, reservation, start, size);
+    }
+    let region = state
+        .reservations
+        .get(&reservation)
+        .ok_or(CuResult::INVALID_VALUE)?;
+    let piece = state.pieces.get(&start).ok_or(CuResult::INVALID_VALUE)?;
+    let writable = flags == access::READ_WRITE;
+    let shown = region.show(
+        start - reservation,
+        size,
+        piece.storage.file(),
+        HEADER_BYTES,
+        writable,
+    );
+    shown.map_err(|_| CuResult::OUT_OF_MEMORY)
+}
+
+fn hide(state: &State, reservation: u64, start: u64, size: u64) -> Answer {
+    let region = state
+        .reservations
+        .get(&reservation)
+        .ok_or(CuResult::INVALID_VALUE)?;
+    region
+        .hide(start - reservation, size)
+        .map_err(|_| CuResult::OUT_OF_MEMORY)
+}
+
+/// `cuMemGetAccess`.
+pub(crate) fn mem_get_access(flags: Out<u64>, location: In<CuMemLocation>, ptr: u64) -> Answer {
+    flags.check()?;
+    let location = location.get()?;
+    if location.kind == location::DEVICE {
+        device_index(location.id)?;
+    }
+    let state = state();
+    let (_, piece) = state.piece_at(ptr).ok_or(CuResult::INVALID_VALUE)?;
+    let Origin::Mapped { access, .. } = &piece.origin else {
+        return Err(CuResult::INVALID_VALUE);
+    };
+    flags.put(u64::from(access.of(location)))
+}

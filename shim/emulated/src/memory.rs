@@ -1,0 +1,149 @@
+//! `cuMemAlloc`, `cuMemHostAlloc` and what is free.
+
+use crate::Answer;
+use crate::border::Out;
+use crate::config::config;
+use crate::piece::{Origin, Piece};
+use crate::state::{State, machine_number, state};
+use crate::storage::{Kind, Place, Storage};
+use core::ffi::c_void;
+use core::ptr;
+use gpuipc::sys::CuResult;
+use std::sync::Arc;
+
+/// The flags that `cuMemHostAlloc` knows: portable, mapped, write-combined.
+const HOST_FLAGS: u32 = 7;
+
+/// `cuMemGetInfo_v2`: counts this process's memory only.
+pub(crate) fn mem_get_info(free: Out<usize>, total: Out<usize>) -> Answer {
+    free.check()?;
+    total.check()?;
+    let state = state();
+    let machine = machine_number(state.current_device()?)?;
+    let all = config().memory;
+    free.put(all.saturating_sub(state.used(machine)) as usize)?;
+    total.put(all as usize)
+}
+
+/// `cuMemAlloc_v2`.
+pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
+    ptr.check()?;
+    let mut state = state();
+    let device = state.current_device()?;
+    let size = nonzero(bytes)?;
+    let machine = machine_number(device)?;
+    state.check_room(machine, size)?;
+    let spot = state
+        .blocks
+        .take(device, size)
+        .ok_or(CuResult::OUT_OF_MEMORY)?;
+    let offset = spot.address - spot.block;
+    let made = Storage::create(
+        &state.session()?.store,
+        Kind::Alloc,
+        Place::Gpu(machine),
+        size,
+        offset,
+    );
+    let storage = match made {
+        Ok(storage) => Arc::new(storage),
+        Err(code) => {
+            state.blocks.give(&spot);
+            return Err(code);
+        }
+    };
+    let buffer_id = state.buffer_id();
+    state.pieces.insert(
+        spot.address,
+        Piece {
+            size,
+            buffer_id,
+            storage,
+            origin: Origin::Alloc { device, spot },
+        },
+    );
+    // An old handle of this address finds the new memory (seen on an H200,
+    // driver 580).
+    if state.exported.contains(&spot.address)
+        && let Err(code) = state.name_memory(spot.address)
+    {
+        state.remove_piece(spot.address);
+        return Err(code);
+    }
+    ptr.put(spot.address)
+}
+
+/// `cuMemFree_v2`.
+pub(crate) fn mem_free(ptr: u64) -> Answer {
+    let mut state = state();
+    state.current_device()?;
+    remove(&mut state, ptr, |origin| {
+        matches!(origin, Origin::Alloc { .. })
+    })
+}
+
+/// `cuMemHostAlloc`.
+pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> Answer {
+    to.check()?;
+    let mut state = state();
+    let device = state.current_device()?;
+    let size = nonzero(bytes)?;
+    if flags & !HOST_FLAGS != 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    let spot = state
+        .blocks
+        .take_whole(size, 0)
+        .ok_or(CuResult::OUT_OF_MEMORY)?;
+    let made = Storage::create(&state.session()?.store, Kind::Host, Place::Numa(0), size, 0)
+        .and_then(|storage| {
+            let region = state.blocks.region(&spot).ok_or(CuResult::OUT_OF_MEMORY)?;
+            let shown = region.show(0, size, storage.file(), crate::storage::HEADER_BYTES, true);
+            shown.map_err(|_| CuResult::OUT_OF_MEMORY)?;
+            Ok(storage)
+        });
+    let storage = match made {
+        Ok(storage) => Arc::new(storage),
+        Err(code) => {
+            state.blocks.give(&spot);
+            return Err(code);
+        }
+    };
+    let buffer_id = state.buffer_id();
+    state.pieces.insert(
+        spot.address,
+        Piece {
+            size,
+            buffer_id,
+            storage,
+            origin: Origin::Host { device, spot },
+        },
+    );
+    to.put(ptr::with_exposed_provenance_mut(spot.address as usize))
+}
+
+/// `cuMemFreeHost`.
+pub(crate) fn mem_free_host(ptr: Out<c_void>) -> Answer {
+    let mut state = state();
+    state.current_device()?;
+    remove(&mut state, ptr.address(), |origin| {
+        matches!(origin, Origin::Host { .. })
+    })
+}
+
+fn remove(state: &mut State, start: u64, is_right: impl FnOnce(&Origin) -> bool) -> Answer {
+    match state.pieces.get(&start) {
+        Some(piece) if is_right(&piece.origin) => {
+            state.remove_piece(start);
+            Ok(())
+        }
+        _ => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+fn nonzero(bytes: usize) -> Answer<u64> {
+    match u64::try_from(bytes) {
+        Ok(size) if size > 0 => Ok(size),
+        _ => Err(CuResult::INVALID_VALUE),
+    }
+}

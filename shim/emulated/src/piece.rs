@@ -1,0 +1,124 @@
+//! What lies at an address.
+
+use crate::blocks::Spot;
+use crate::owner::OwnerId;
+use crate::storage::{Place, Storage};
+use gpuipc::sys::{CuMemLocation, access, location};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Memory at addresses of this process.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// Bytes; of `cuMemAlloc` memory as asked.
+    pub(crate) size: u64,
+    /// Never reused in this process.
+    pub(crate) buffer_id: u64,
+    /// The file.
+    pub(crate) storage: Arc<Storage>,
+    /// How it came here.
+    pub(crate) origin: Origin,
+}
+
+/// How memory came to its addresses.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// `cuMemAlloc`, in a device's context.
+    Alloc { device: usize, spot: Spot },
+    /// `cuMemHostAlloc`, in a device's context.
+    Host { device: usize, spot: Spot },
+    /// `cuIpcOpenMemHandle`, in a device's context.
+    Opened {
+        device: usize,
+        spot: Spot,
+        key: OpenKey,
+        count: u64,
+    },
+    /// `cuMemMap`.
+    Mapped {
+        handle: u64,
+        reservation: u64,
+        access: Access,
+    },
+}
+
+/// What makes two opens of legacy handles the same mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OpenKey {
+    /// The exporter.
+    pub(crate) owner: OwnerId,
+    /// The memory itself: a stale handle may mean another one.
+    pub(crate) memory: [u8; 16],
+    /// The opener's device.
+    pub(crate) device: usize,
+}
+
+/// Who may do what with a mapping, by location kind and number.
+#[derive(Debug, Default)]
+pub(crate) struct Access(BTreeMap<(u32, i32), u32>);
+
+impl Access {
+    /// Sets one location's flags.
+    pub(crate) fn set(&mut self, location: CuMemLocation, flags: u32) {
+        self.0.insert((location.kind, location.id), flags);
+    }
+
+    /// One location's flags.
+    pub(crate) fn of(&self, location: CuMemLocation) -> u32 {
+        self.0
+            .get(&(location.kind, location.id))
+            .copied()
+            .unwrap_or(access::NONE)
+    }
+
+    /// What the CPU may do.
+    pub(crate) fn of_host(&self) -> u32 {
+        let host = self
+            .0
+            .iter()
+            .filter(|((kind, _), _)| *kind != location::DEVICE);
+        host.map(|(_, flags)| *flags).max().unwrap_or(access::NONE)
+    }
+}
+
+impl Piece {
+    /// Whether the memory lies in a GPU.
+    pub(crate) fn on_gpu(&self) -> bool {
+        matches!(self.storage.header().place, Place::Gpu(_))
+    }
+
+    /// The spot of memory that lies in the driver's blocks.
+    pub(crate) fn spot(&self) -> Option<&Spot> {
+        match &self.origin {
+            Origin::Alloc { spot, .. }
+            | Origin::Host { spot, .. }
+            | Origin::Opened { spot, .. } => Some(spot),
+            Origin::Mapped { .. } => None,
+        }
+    }
+
+    /// The device in whose context the memory was made or opened.
+    pub(crate) fn context_device(&self) -> Option<usize> {
+        match &self.origin {
+            Origin::Alloc { device, .. }
+            | Origin::Host { device, .. }
+            | Origin::Opened { device, .. } => Some(*device),
+            Origin::Mapped { .. } => None,
+        }
+    }
+
+    /// Whether a device may read, or also write, at this address.
+    pub(crate) fn allows(&self, device: usize, write: bool) -> bool {
+        match &self.origin {
+            Origin::Alloc { .. } | Origin::Host { .. } | Origin::Opened { .. } => true,
+            Origin::Mapped { access, .. } => {
+                let id = i32::try_from(device).unwrap_or(-1);
+                let flags = access.of(CuMemLocation {
+                    kind: location::DEVICE,
+                    id,
+                });
+                flags == access::READ_WRITE || flags == access::READ && !write
+            }
+        }
+    }
+}

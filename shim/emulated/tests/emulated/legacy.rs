@@ -1,0 +1,168 @@
+//! Legacy handles between processes.
+
+use crate::driver::*;
+use crate::peer::Peer;
+use crate::scene;
+use gpuipc::sys::{CuIpcMemHandle, CuResult, pointer_attribute as is};
+use gpuipc_emulated::counters;
+
+const SIZE: usize = 3 * MIB;
+const INVALID: CuResult = CuResult::INVALID_VALUE;
+
+scene!(another_process_opens_twice_and_closes_twice, || {
+    start_on(0);
+    let ptr = alloc(SIZE).expect("memory");
+    write(ptr + 65536, 0xc0de).expect("a write");
+    let handle = ipc_handle(ptr).expect("a handle");
+    assert_eq!(ipc_handle(ptr + 65536), Ok(handle));
+    assert_eq!(
+        ipc_open(handle, 1),
+        Err(CuResult::INVALID_CONTEXT),
+        "the exporter itself"
+    );
+
+    let mut peer = Peer::new();
+    let there = peer.open(handle).expect("open");
+    assert_eq!(peer.read(there + 65536), Ok(0xc0de));
+    assert_eq!(peer.open(handle), Ok(there));
+    let mut attribute = |number: u32| peer.ask(&format!("attribute {there} {number}"));
+    assert_eq!(attribute(is::IS_LEGACY_CUDA_IPC_CAPABLE), Ok(0));
+    assert_eq!(attribute(is::RANGE_START_ADDR), Ok(there));
+    assert_eq!(attribute(is::RANGE_SIZE), Ok(SIZE as u64));
+    assert_eq!(attribute(is::MAPPING_SIZE), Ok(4 * MIB as u64));
+    assert_ne!(attribute(is::CONTEXT), Ok(0));
+    let close = format!("close {there}");
+    assert_eq!(peer.ask(&format!("free {there}")), Err(INVALID));
+    assert_eq!(peer.ask(&close), Ok(0));
+    assert_eq!(peer.read(there + 65536), Ok(0xc0de), "still open once");
+    assert_eq!(peer.ask(&close), Ok(0));
+    assert_eq!(peer.ask(&close), Err(INVALID));
+    assert_eq!(peer.read(there), Err(INVALID));
+});
+
+scene!(garbage, || {
+    start_on(0);
+    for byte in [0, 0x5a] {
+        for flags in [0, 1] {
+            assert_eq!(
+                ipc_open(
+                    CuIpcMemHandle {
+                        reserved: [byte; 64]
+                    },
+                    flags
+                ),
+                Err(INVALID)
+            );
+        }
+    }
+});
+
+scene!(a_stale_handle_opens_what_lies_there_now, || {
+    start_on(0);
+    let mut peer = Peer::new();
+    let ptr = alloc(8 * MIB).expect("memory");
+    write(ptr, 0x1111).expect("a write");
+    let old = ipc_handle(ptr).expect("a handle");
+    free(ptr).expect("free");
+    assert_eq!(peer.open(old), Err(INVALID), "nothing lies there");
+    assert_eq!(alloc(8 * MIB), Ok(ptr));
+    write(ptr, 0x2222).expect("a write");
+    let there = peer.open(old).expect("the new memory");
+    assert_eq!(peer.read(there), Ok(0x2222));
+    assert_ne!(ipc_handle(ptr), Ok(old));
+});
+
+scene!(an_open_mapping_reads_on_after_free_and_exit, || {
+    start_on(0);
+    let mut exporter = Peer::new();
+    let ptr = exporter.ask("alloc 4194304").expect("memory");
+    exporter
+        .ask(&format!("write {ptr} 43690"))
+        .expect("a write");
+    let handle = CuIpcMemHandle {
+        reserved: exporter.ask_bytes(&format!("handle {ptr}")),
+    };
+    let there = ipc_open(handle, 1).expect("open");
+    assert_eq!(exporter.ask(&format!("free {ptr}")), Ok(0));
+    assert_eq!(read(there), Ok(0xaaaa));
+    exporter.end();
+    assert_eq!(read(there), Ok(0xaaaa));
+    assert_eq!(ipc_close(there), Ok(()));
+    assert_eq!(ipc_open(handle, 1), Err(CuResult::INVALID_HANDLE));
+});
+
+scene!(a_small_allocation_exposes_no_neighbour, || {
+    start_on(0);
+    let (a, b) = (alloc(4096).expect("a"), alloc(4096).expect("b"));
+    write(a, 1).expect("a write");
+    write(b, 0xb2).expect("a write");
+    let mut peer = Peer::new();
+    let there = peer.open(ipc_handle(a).expect("a handle")).expect("open");
+    assert_eq!(peer.read(there), Ok(1));
+    assert_eq!(peer.read(there + (b - a)), Err(INVALID));
+    let there = peer.open(ipc_handle(b).expect("a handle")).expect("open");
+    assert_eq!(peer.read(there), Ok(0xb2));
+    let mapping = peer
+        .ask(&format!("attribute {there} {}", is::MAPPING_BASE_ADDR))
+        .expect("an attribute");
+    assert_eq!(
+        there - mapping,
+        b - a,
+        "it lies in its block as in the exporter"
+    );
+});
+
+scene!(across_devices_only_with_peer_access, || {
+    start_on(0);
+    let ptr = alloc(SIZE).expect("memory");
+    write(ptr, 7).expect("a write");
+    let handle = ipc_handle(ptr).expect("a handle");
+    let hex = crate::peer::hex(&handle.reserved);
+    let mut peer = Peer::new();
+    peer.ask("device 1").expect("a context");
+    assert_eq!(peer.ask(&format!("open {hex} 0")), Err(INVALID));
+    let there = peer.open(handle).expect("open");
+    assert_eq!(peer.read(there), Ok(7));
+    assert_eq!(
+        peer.ask(&format!("attribute {there} {}", is::DEVICE_ORDINAL)),
+        Ok(1),
+        "the opener's"
+    );
+    let mut lonely = Peer::with(&[
+        ("GPUIPC_EMULATED_PEER", "none"),
+        ("CUDA_VISIBLE_DEVICES", "1,0"),
+    ]);
+    assert_eq!(lonely.open(handle), Err(CuResult::PEER_ACCESS_UNSUPPORTED));
+});
+
+scene!(with_the_exporters_device_hidden, || {
+    start_on(0);
+    let ptr = alloc(SIZE).expect("memory");
+    write(ptr, 7).expect("a write");
+    let mut peer = Peer::with(&[("CUDA_VISIBLE_DEVICES", "1")]);
+    let there = peer.open(ipc_handle(ptr).expect("a handle")).expect("open");
+    assert_eq!(peer.read(there), Ok(7));
+    assert_eq!(
+        peer.ask(&format!("attribute {there} {}", is::DEVICE_ORDINAL)),
+        Ok(0)
+    );
+});
+
+scene!(opening_and_closing_leaves_nothing, || {
+    start_on(0);
+    let mut exporter = Peer::new();
+    let ptr = exporter.ask("alloc 4194304").expect("memory");
+    let handle = CuIpcMemHandle {
+        reserved: exporter.ask_bytes(&format!("handle {ptr}")),
+    };
+    let before = counters::read();
+    let first = ipc_open(handle, 1).expect("open");
+    assert_eq!(counters::read().legacy_opens, 1);
+    ipc_close(first).expect("close");
+    for _ in 0..100 {
+        let again = ipc_open(handle, 1).expect("open");
+        assert_eq!(again, first);
+        ipc_close(again).expect("close");
+    }
+    assert_eq!(counters::read(), before);
+});

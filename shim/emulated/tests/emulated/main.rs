@@ -1,0 +1,15 @@
+//! What the emulated driver answers, held against what an H200 answered
+//! (driver 580). Every test runs in processes of its own, since a driver's
+//! state and settings are a process's.
+
+mod devices;
+mod driver;
+mod fabric;
+mod faults;
+mod legacy;
+mod lifetimes;
+mod memory;
+mod peer;
+mod scene;
+mod views;
+mod vmm;

@@ -1,0 +1,89 @@
+//! `gpuipc.h` is what the sources give, has every status, and is C and C++.
+
+use crate::compiler::{Compiler, Language};
+use crate::{include, skip, sources};
+use gpuipc_core::Status;
+use std::path::Path;
+
+/// Set to 1 it makes the test write the header instead of comparing it.
+const BLESS: &str = "GPUIPC_BLESS";
+
+fn fresh() -> String {
+    let ffi = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ffi");
+    let config =
+        cbindgen::Config::from_file(ffi.join("cbindgen.toml")).expect("cbindgen.toml is valid");
+    let bindings =
+        cbindgen::generate_with_config(&ffi, config).expect("cbindgen understands the sources");
+    let mut text = Vec::new();
+    bindings.write(&mut text);
+    String::from_utf8(text).expect("a header is text")
+}
+
+#[test]
+fn the_committed_header_is_what_the_sources_give() {
+    let path = include().join("gpuipc.h");
+    let fresh = fresh();
+    if std::env::var(BLESS).is_ok_and(|value| value == "1") {
+        std::fs::create_dir_all(include()).expect("the folder can be made");
+        std::fs::write(&path, &fresh).expect("the header can be written");
+        return;
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = committed
+        .lines()
+        .zip(fresh.lines())
+        .position(|(old, new)| old != new)
+        .map_or(
+            committed.lines().count().min(fresh.lines().count()),
+            |line| line,
+        );
+    assert!(
+        committed == fresh,
+        "{} is not up to date from line {} on; {BLESS}=1 with this test rewrites it",
+        path.display(),
+        differs + 1
+    );
+}
+
+#[test]
+fn the_header_has_every_status_with_its_number() {
+    let header =
+        std::fs::read_to_string(include().join("gpuipc.h")).expect("the header is committed");
+    let defined: Vec<(&str, &str)> = header
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define GPUIPC_")?.split_once(' '))
+        .collect();
+    let known = (0..1000)
+        .map(Status)
+        .filter(|status| status.name() != "UNKNOWN");
+    for status in known {
+        let number = status.0.to_string();
+        assert!(
+            defined.contains(&(status.name(), number.as_str())),
+            "the header lacks GPUIPC_{} {number}",
+            status.name()
+        );
+    }
+}
+
+#[test]
+fn layouts_and_numbers_are_the_promised_ones_in_c_and_cpp() {
+    for (language, standards) in [
+        (Language::C, &["c99", "c11", "c17"][..]),
+        (Language::Cpp, &["c++11", "c++17", "c++20"][..]),
+    ] {
+        let Some(compiler) = Compiler::find(language) else {
+            skip(language.missing());
+            continue;
+        };
+        for standard in standards {
+            // C99 has no _Static_assert: the header alone.
+            let source = if *standard == "c99" {
+                "empty.c"
+            } else {
+                "abi.c"
+            };
+            compiler.check_syntax(&sources().join(source), standard);
+        }
+    }
+}

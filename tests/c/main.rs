@@ -1,0 +1,39 @@
+//! The C interface, seen from C: the committed header, the layouts, programs
+//! linked with libgpuipc.a and libgpuipc.so, and the libraries' symbols.
+//!
+//! Cargo puts both libraries and the emulated driver beside this test binary.
+//! Where there is no C compiler, each test that needs one prints `SKIP`.
+
+mod compiler;
+mod header;
+mod programs;
+mod symbols;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of the C sources.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
+}
+
+/// The folder of `gpuipc.h`.
+fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ffi/include")
+}
+
+/// The folder of libgpuipc.a, libgpuipc.so and libgpuipc_emulated.so.
+fn libraries() -> PathBuf {
+    let binary = std::env::current_exe().expect("a test binary has a path");
+    binary.parent().expect("a file has a folder").to_owned()
+}
+
+/// Says why a test did nothing. The line is shown whatever `--nocapture` says,
+/// since the harness captures only what goes through `print!`.
+fn skip(why: &str) {
+    use std::io::Write;
+    let name = std::thread::current().name().unwrap_or("test").to_owned();
+    let line = format!("SKIP {name}: {why}\n");
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("stderr is open");
+}

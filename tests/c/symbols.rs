@@ -1,0 +1,1 @@
+//! What the libraries export: the functions of the header, and nothing else.

@@ -1,0 +1,443 @@
+//! The other process of a test: reads commands from stdin, a line each, and
+//! answers each with a line: `ok ...` or `err STATUS ATTEMPTS TEXT`.
+//!
+//! | command | answer |
+//! |---|---|
+//! | `alloc MEMORY LEN` | `ok BUFFER ADDRESS` |
+//! | `fill BUFFER SEED`, `check BUFFER SEED OFFSET LEN` | `ok`, or `wrong INDEX` |
+//! | `export BUFFER OFFSET LEN`, `export-raw ADDRESS LEN` | `ok OFFER HANDLE` |
+//! | `import HANDLE OPTIONS..` | `ok MAPPING ADDRESS USED LIVENESS LEN ATTEMPTS` |
+//! | `read MAPPING SEED OFFSET` (its bytes as OFFSET.. of the pattern), `write MAPPING SEED` | `ok`, or `wrong INDEX` |
+//! | `drop buffer\|offer\|mapping ID`, `drop-on-thread MAPPING`, `drop-ipc` | `ok` |
+//! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
+//! | `fail SYMBOL NTH CODE TIMES`, `no-faults`, `calls SYMBOL` | `ok` |
+//! | `context none\|DEVICE`, `current` | `ok` |
+//! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
+//! | `fork` | `ok` and what the child saw |
+//! | `state` | `ok` and one line that is the same when nothing leaked |
+
+use gpuipc::{Access, Buffer, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle};
+use gpuipc::{HandleType, ImportOptions, Ipc, Memory, Used};
+use gpuipc_emulated::{counters, faults};
+use gpuipc_tests::{from_hex, pattern_byte, to_hex};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, Write as _};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+struct Peer {
+    driver: Driver,
+    ipc: Option<Ipc>,
+    buffers: BTreeMap<u32, Buffer>,
+    offers: BTreeMap<u32, Exported>,
+    mappings: BTreeMap<u32, GpuIpcMem>,
+    ballast: Vec<OwnedFd>,
+    next: u32,
+}
+
+/// An answer that is no success: already a whole line.
+struct NotOk(String);
+
+impl From<Error> for NotOk {
+    fn from(error: Error) -> Self {
+        let attempts = attempts(error.attempts());
+        Self(format!(
+            "err {} {attempts} {}",
+            error.status().name(),
+            error.to_string().replace('\n', " | ")
+        ))
+    }
+}
+
+impl From<&str> for NotOk {
+    fn from(text: &str) -> Self {
+        Self(format!("bad-command {text}"))
+    }
+}
+
+fn attempts(attempts: &[gpuipc::Attempt]) -> String {
+    let words: Vec<String> = attempts
+        .iter()
+        .map(|attempt| {
+            let step = attempt.step.name().replace(' ', "-");
+            format!("{}/{step}/{:?}", attempt.handle_type, attempt.reason)
+        })
+        .collect();
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(",")
+    }
+}
+
+fn main() {
+    let driver = emulated();
+    // What the driver opens for good is there before the first `state`. Its
+    // failure shows with the first command that needs it.
+    let _ = driver.init();
+    let mut peer = Peer {
+        driver,
+        ipc: None,
+        buffers: BTreeMap::new(),
+        offers: BTreeMap::new(),
+        mappings: BTreeMap::new(),
+        ballast: Vec::new(),
+        next: 1,
+    };
+    say("ready");
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let answer = match peer.run(&line) {
+            Ok(rest) if rest.is_empty() => "ok".to_owned(),
+            Ok(rest) => format!("ok {rest}"),
+            Err(NotOk(line)) => line,
+        };
+        say(&answer);
+    }
+}
+
+fn say(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let told = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    if told.is_err() {
+        // The test has gone away.
+        std::process::exit(1);
+    }
+}
+
+#[allow(unsafe_code)]
+fn emulated() -> Driver {
+    // SAFETY: the emulated driver's entries follow CUDA's contract: that is
+    // what it is made for, and its own tests check it.
+    unsafe { Driver::from_table(gpuipc_emulated::table()) }
+}
+
+/// The next word as whatever is wanted.
+fn word<T: std::str::FromStr>(words: &mut std::str::SplitWhitespace<'_>) -> Result<T, NotOk> {
+    words
+        .next()
+        .ok_or("a word is missing")?
+        .parse()
+        .map_err(|_| NotOk::from("a word is of the wrong kind"))
+}
+
+impl Peer {
+    fn run(&mut self, line: &str) -> Result<String, NotOk> {
+        let mut words = line.split_whitespace();
+        let words = &mut words;
+        let command: String = word(words)?;
+        match command.as_str() {
+            "alloc" => {
+                let name: String = word(words)?;
+                let memory = Memory::ALL
+                    .into_iter()
+                    .find(|memory| memory.name() == name)
+                    .ok_or("no such memory")?;
+                let buffer = Buffer::new(self.driver, 0, memory, word(words)?)?;
+                let ptr = buffer.device_ptr();
+                let id = self.id();
+                self.buffers.insert(id, buffer);
+                Ok(format!("{id} {ptr}"))
+            }
+            "fill" => {
+                let (buffer, seed) = (self.buffer(words)?, word(words)?);
+                buffer.write(0, &pattern(seed, 0, buffer.len()))?;
+                Ok(String::new())
+            }
+            "check" => {
+                let buffer = self.buffer(words)?;
+                let (seed, offset, len): (u64, usize, usize) =
+                    (word(words)?, word(words)?, word(words)?);
+                let mut bytes = vec![0; len];
+                buffer.read(offset, &mut bytes)?;
+                same(&bytes, &pattern(seed, offset, len))
+            }
+            "export" => {
+                let base = self.buffer(words)?.device_ptr();
+                let (offset, len): (u64, usize) = (word(words)?, word(words)?);
+                self.export(base + offset, len)
+            }
+            "export-raw" => {
+                let (ptr, len) = (word(words)?, word(words)?);
+                self.export(ptr, len)
+            }
+            "export-host" => {
+                let host = [0_u8; 64];
+                self.export(host.as_ptr().addr() as u64, host.len())
+            }
+            "import" => self.import(words),
+            "read" => {
+                let mapping = self.mapping(words)?;
+                let (seed, offset): (u64, usize) = (word(words)?, word(words)?);
+                let mut bytes = vec![0; mapping.len()];
+                mapping.read(0, &mut bytes)?;
+                same(&bytes, &pattern(seed, offset, bytes.len()))
+            }
+            "write" => {
+                let mapping = self.mapping(words)?;
+                mapping.write(0, &pattern(word(words)?, 0, mapping.len()))?;
+                Ok(String::new())
+            }
+            "free" => {
+                let id: u32 = word(words)?;
+                drop(self.buffers.remove(&id).ok_or("no such buffer")?);
+                Ok(String::new())
+            }
+            "drop" => {
+                let what: String = word(words)?;
+                let id: u32 = word(words)?;
+                let found = match what.as_str() {
+                    "buffer" => self.buffers.remove(&id).is_some(),
+                    "offer" => self.offers.remove(&id).is_some(),
+                    "mapping" => self.mappings.remove(&id).is_some(),
+                    _ => false,
+                };
+                if found {
+                    Ok(String::new())
+                } else {
+                    Err("nothing to drop".into())
+                }
+            }
+            "drop-on-thread" => {
+                let id: u32 = word(words)?;
+                let mapping = self.mappings.remove(&id).ok_or("no such mapping")?;
+                std::thread::spawn(move || drop(mapping))
+                    .join()
+                    .map_err(|_| NotOk::from("the drop panicked"))?;
+                Ok(String::new())
+            }
+            "drop-ipc" => {
+                self.ipc = None;
+                Ok(String::new())
+            }
+            "fail" => {
+                let symbol: String = word(words)?;
+                let (nth, code, times) = (word(words)?, word(words)?, word(words)?);
+                faults::fail(&symbol, nth, gpuipc::sys::CuResult(code), times);
+                Ok(String::new())
+            }
+            "no-faults" => {
+                faults::clear();
+                Ok(String::new())
+            }
+            "calls" => {
+                let symbol: String = word(words)?;
+                Ok(faults::calls(&symbol).to_string())
+            }
+            "context" => {
+                let which: String = word(words)?;
+                self.set_context(&which)
+            }
+            "current" => {
+                let current = self.driver.current_context().map_err(Error::from)?;
+                let device = current
+                    .map(|_| self.driver.current_device())
+                    .transpose()
+                    .map_err(Error::from)?;
+                Ok(format!("{current:?}{device:?}"))
+            }
+            "nofile" => {
+                use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+                let maximum = getrlimit(Resource::Nofile).maximum;
+                let limit = Rlimit {
+                    current: Some(word(words)?),
+                    maximum,
+                };
+                setrlimit(Resource::Nofile, limit).map_err(|_| NotOk::from("setrlimit"))?;
+                Ok(String::new())
+            }
+            "fill-fds" => {
+                while let Ok(file) = std::fs::File::open("/dev/null") {
+                    self.ballast.push(file.into());
+                }
+                Ok(String::new())
+            }
+            "free-fds" => {
+                self.ballast.clear();
+                Ok(String::new())
+            }
+            "fork" => Ok(self.fork()),
+            "state" => Ok(state()),
+            _ => Err("no such command".into()),
+        }
+    }
+
+    fn id(&mut self) -> u32 {
+        let id = self.next;
+        self.next += 1;
+        id
+    }
+
+    fn ipc(&mut self) -> Result<Ipc, NotOk> {
+        match &self.ipc {
+            Some(ipc) => Ok(ipc.clone()),
+            None => Ok(self.ipc.insert(Ipc::new(self.driver)?).clone()),
+        }
+    }
+
+    fn buffer(&self, words: &mut std::str::SplitWhitespace<'_>) -> Result<&Buffer, NotOk> {
+        self.buffers
+            .get(&word(words)?)
+            .ok_or("no such buffer".into())
+    }
+
+    fn mapping(&self, words: &mut std::str::SplitWhitespace<'_>) -> Result<&GpuIpcMem, NotOk> {
+        self.mappings
+            .get(&word(words)?)
+            .ok_or("no such mapping".into())
+    }
+
+    fn export(&mut self, ptr: u64, len: usize) -> Result<String, NotOk> {
+        let exported = self.ipc()?.export(ptr, len, &ExportOptions::default())?;
+        let [handle] = exported.handles() else {
+            return Err("not one handle".into());
+        };
+        let hex = to_hex(&handle.encode());
+        let id = self.id();
+        self.offers.insert(id, exported);
+        Ok(format!("{id} {hex}"))
+    }
+
+    fn import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
+        let hex: String = word(words)?;
+        let bytes = from_hex(&hex).ok_or("no hex digits")?;
+        let handle = GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?;
+        let mut options = ImportOptions::default();
+        for option in words {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            options = match name {
+                "types" => {
+                    let types: Option<Vec<HandleType>> =
+                        value.split(',').map(HandleType::from_name).collect();
+                    options.types(&types.ok_or("no such type")?)
+                }
+                "timeout" => options.timeout(Duration::from_millis(
+                    value.parse().map_err(|_| NotOk::from("timeout"))?,
+                )),
+                "device" => options.device(value.parse().map_err(|_| NotOk::from("device"))?),
+                "read-only" => options.access(Access::ReadOnly),
+                "live" => options.require_live(true),
+                _ => return Err("no such option".into()),
+            };
+        }
+        let mem = self.ipc()?.import(&[handle], &options)?;
+        let used = match mem.type_used() {
+            Used::Type(handle_type) => handle_type.name(),
+            Used::SameProcess => "SameProcess",
+        };
+        let id = self.id();
+        let answer = format!(
+            "{id} {} {used} {:?} {} {}",
+            mem.device_ptr(),
+            mem.liveness(),
+            mem.len(),
+            attempts(mem.attempts())
+        );
+        self.mappings.insert(id, mem);
+        Ok(answer)
+    }
+
+    /// Makes the primary context of a device this thread's, or none. The
+    /// context stays retained: it is the application's.
+    #[allow(unsafe_code)]
+    fn set_context(&self, which: &str) -> Result<String, NotOk> {
+        let context = if which == "none" {
+            None
+        } else {
+            let device: i32 = which.parse().map_err(|_| NotOk::from("no such device"))?;
+            let retain = gpuipc_emulated::table()
+                .primary_ctx_retain
+                .ok_or("no retain call")?;
+            let mut context = gpuipc::sys::CuContext::NULL;
+            self.driver.init().map_err(Error::from)?;
+            // SAFETY: the entry is cuDevicePrimaryCtxRetain, and the pointer a local's.
+            let code = unsafe { retain(&mut context, device) };
+            if code != gpuipc::sys::CuResult::SUCCESS {
+                return Err("retain failed".into());
+            }
+            Some(context)
+        };
+        self.driver
+            .set_current_context(context)
+            .map_err(Error::from)?;
+        Ok(String::new())
+    }
+
+    /// Forks; the child uses and drops everything that it inherited.
+    #[allow(unsafe_code)]
+    fn fork(&mut self) -> String {
+        let (mut from_child, to_parent) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child runs only this crate's code below and ends by
+        // _exit; the threads that it lacks (the broker's) hold no lock that it
+        // needs, which is part of what is tested.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let mut said = String::new();
+            let ipc = self.ipc.take();
+            if let Some(ipc) = &ipc {
+                let export = ipc.export(4096, 1, &ExportOptions::default()).map(drop);
+                let _ = write!(
+                    said,
+                    "{}",
+                    export
+                        .err()
+                        .map_or("exported".into(), |e| e.status().name().to_owned())
+                );
+            }
+            self.mappings.clear();
+            self.offers.clear();
+            self.buffers.clear();
+            drop(ipc);
+            said.push_str(" dropped");
+            let mut to_parent = to_parent;
+            let _ = to_parent.write_all(said.as_bytes());
+            // SAFETY: ends this process at once, without running the parent's
+            // exit handlers.
+            unsafe { libc::_exit(0) };
+        }
+        drop(to_parent);
+        let mut said = String::new();
+        let _ = std::io::Read::read_to_string(&mut from_child, &mut said);
+        let mut status = 0;
+        // SAFETY: waits for the child made above; the status is a local.
+        unsafe { libc::waitpid(pid, &mut status, 0) };
+        format!("{said} status={status}")
+    }
+}
+
+fn pattern(seed: u64, offset: usize, len: usize) -> Vec<u8> {
+    (offset..offset + len)
+        .map(|index| pattern_byte(seed, index as u64))
+        .collect()
+}
+
+fn same(bytes: &[u8], wanted: &[u8]) -> Result<String, NotOk> {
+    match bytes
+        .iter()
+        .zip(wanted)
+        .position(|(got, wanted)| got != wanted)
+    {
+        None => Ok(String::new()),
+        Some(index) => Err(NotOk(format!("wrong {index}"))),
+    }
+}
+
+/// The driver's live objects and this process's open descriptors by what they are.
+fn state() -> String {
+    let mut files = BTreeMap::<String, u32>::new();
+    for entry in std::fs::read_dir("/proc/self/fd")
+        .expect("/proc is there")
+        .flatten()
+    {
+        if let Ok(target) = std::fs::read_link(entry.path()) {
+            // Without numbers that differ from time to time.
+            let target: String = target
+                .to_string_lossy()
+                .chars()
+                .filter(|c| !c.is_ascii_digit())
+                .collect();
+            *files.entry(target).or_default() += 1;
+        }
+    }
+    format!("{} | {files:?}", counters::read())
+}

@@ -1,0 +1,412 @@
+//! The broker and whoever takes its place: silent, closing, lying, of another user.
+
+use crate::{PROGRAM, Pair, peer};
+use gpuipc_core::{GpuIpcMemHandle, Reply, ReplyStatus, Request};
+use gpuipc_tests::{Peer, Scratch, forge, skip};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use std::io::{IoSlice, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+const LEN: u64 = 2 << 20;
+
+/// A server of the test's own under a broker's abstract name, and a handle that
+/// leads to it.
+struct Impostor {
+    listener: OwnedFd,
+    handle: GpuIpcMemHandle,
+    importer: Peer,
+    _pair: Pair,
+}
+
+impl Impostor {
+    fn new() -> Self {
+        let mut pair = Pair::new();
+        let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+        let (_, honest) = pair.exporter.export(buffer, 0, LEN);
+        let mut endpoint = honest.ticket().expect("a ticket").endpoint;
+        endpoint.0[0] ^= 0xFF;
+        let handle = forge(&honest, |fields| {
+            if let Some(ticket) = &mut fields.ticket {
+                ticket.endpoint = endpoint;
+            }
+        });
+        let listener = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("a socket");
+        let name = format!("gpuipc-{endpoint}");
+        bind(
+            &listener,
+            &SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name"),
+        )
+        .expect("bind");
+        listen(&listener, 8).expect("listen");
+        let importer = peer(&pair.scratch);
+        Self {
+            listener,
+            handle,
+            importer,
+            _pair: pair,
+        }
+    }
+
+    /// Answers one request by `answer` while the importer imports; gives the attempts.
+    fn answers(
+        mut self,
+        answer: impl FnOnce(UnixStream, Request) + Send,
+    ) -> (Vec<String>, Duration) {
+        let before = self.importer.state();
+        let listener = &self.listener;
+        let (importer, handle) = (&mut self.importer, &self.handle);
+        let (attempts, elapsed) = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut stream = accept(listener);
+                let mut bytes = [0; 64];
+                let got = stream.read(&mut bytes).expect("a request");
+                answer(
+                    stream,
+                    Request::decode(&bytes[..got]).expect("a valid request"),
+                );
+            });
+            let start = Instant::now();
+            let refused = importer.import_refused(handle, "timeout=1500");
+            (refused.attempts, start.elapsed())
+        });
+        let after = self.importer.state();
+        assert_eq!(before, after);
+        (attempts, elapsed)
+    }
+}
+
+/// Takes the importer's connection.
+fn accept(listener: &OwnedFd) -> UnixStream {
+    UnixStream::from(
+        rustix::net::accept_with(listener, SocketFlags::CLOEXEC).expect("the importer comes"),
+    )
+}
+
+fn reply(request: &Request, status: ReplyStatus) -> [u8; 64] {
+    Reply {
+        status,
+        id: request.id,
+        allocation_id: request.allocation_id,
+        detail: 0,
+    }
+    .encode()
+}
+
+#[test]
+fn a_silent_broker_ends_at_the_deadline() {
+    let (attempts, elapsed) = Impostor::new().answers(|stream, _| {
+        // Says nothing until the importer has gone.
+        let mut byte = [0];
+        let _ = (&stream).read(&mut byte);
+    });
+    assert_eq!(attempts, ["PosixFd/broker-request/TimedOut"]);
+    assert!(elapsed >= Duration::from_millis(1400), "{elapsed:?}");
+}
+
+#[test]
+fn a_broker_that_hangs_up_is_a_dead_exporter() {
+    let (attempts, _) = Impostor::new().answers(|stream, _| drop(stream));
+    assert_eq!(attempts, ["PosixFd/broker-request/ExporterGone"]);
+}
+
+#[test]
+fn a_broker_that_talks_nonsense_is_refused() {
+    for nonsense in [&b"x"[..], &[0; 64], &[0xFF; 65], &[0xFF; 4096]] {
+        let (attempts, _) = Impostor::new().answers(|mut stream, _| {
+            stream.write_all(nonsense).expect("sent");
+        });
+        assert_eq!(attempts, ["PosixFd/broker-request/BrokerBadReply"]);
+    }
+}
+
+#[test]
+fn a_reply_to_another_request_is_refused() {
+    let (attempts, _) = Impostor::new().answers(|mut stream, request| {
+        let other = Request {
+            id: request.id + 1,
+            ..request
+        };
+        stream
+            .write_all(&reply(&other, ReplyStatus::NoFd))
+            .expect("sent");
+    });
+    assert_eq!(attempts, ["PosixFd/broker-request/BrokerBadReply"]);
+}
+
+#[test]
+fn a_promised_descriptor_that_does_not_come_is_refused() {
+    let (attempts, _) = Impostor::new().answers(|mut stream, request| {
+        stream
+            .write_all(&reply(&request, ReplyStatus::FdAttached))
+            .expect("sent");
+    });
+    assert_eq!(attempts, ["PosixFd/broker-request/BrokerBadReply"]);
+}
+
+/// Sends a reply with descriptors of /dev/null beside it.
+fn send_with_fds(stream: &UnixStream, bytes: &[u8], count: usize) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let null = std::fs::File::open("/dev/null").expect("/dev/null");
+    let fds = vec![std::os::fd::AsFd::as_fd(&null); count];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+    sendmsg(
+        stream,
+        &[IoSlice::new(bytes)],
+        &mut ancillary,
+        SendFlags::empty(),
+    )
+    .expect("sent");
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    for count in [2, 4] {
+        let (attempts, _) = Impostor::new().answers(|stream, request| {
+            send_with_fds(&stream, &reply(&request, ReplyStatus::FdAttached), count);
+        });
+        assert_eq!(attempts.len(), 1);
+        assert!(
+            attempts[0] == "PosixFd/broker-request/BrokerBadReply"
+                || attempts[0] == "PosixFd/broker-request/System",
+            "{attempts:?}"
+        );
+    }
+    let (attempts, _) = Impostor::new().answers(|stream, request| {
+        send_with_fds(&stream, &reply(&request, ReplyStatus::NoFd), 1);
+    });
+    assert_eq!(attempts, ["PosixFd/broker-request/BrokerBadReply"]);
+}
+
+#[test]
+fn a_descriptor_that_is_not_the_driver_s_is_refused_by_the_driver() {
+    let (attempts, _) = Impostor::new().answers(|stream, request| {
+        send_with_fds(&stream, &reply(&request, ReplyStatus::FdAttached), 1);
+    });
+    assert_eq!(
+        attempts,
+        ["PosixFd/cuMemImportFromShareableHandle/NotCudaDescriptor"]
+    );
+}
+
+/// A connection of the test's own to an exporter's broker.
+fn connect_to(handle: &GpuIpcMemHandle) -> UnixStream {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("a socket");
+    let name = format!("gpuipc-{}", handle.ticket().expect("a ticket").endpoint);
+    rustix::net::connect(
+        &socket,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name"),
+    )
+    .expect("the broker is there");
+    UnixStream::from(socket)
+}
+
+#[test]
+fn garbage_silence_and_vanishing_clients_leave_the_broker_serving() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 31"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let warm = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("drop mapping {}", warm.id));
+    let silent: Vec<UnixStream> = (0..50).map(|_| connect_to(&handle)).collect();
+    for size in [1, 63, 64, 65, 4096] {
+        for _ in 0..20 {
+            let mut stream = connect_to(&handle);
+            stream.write_all(&vec![0xA5; size]).expect("sent");
+            let mut answer = [0; 128];
+            let got = stream.read(&mut answer).expect("an answer");
+            let answer = Reply::decode(&answer[..got]).expect("a valid reply");
+            assert_eq!((answer.status, answer.id), (ReplyStatus::Malformed, 0));
+            // And the broker hangs up.
+            assert_eq!(stream.read(&mut [0; 1]).expect("the end"), 0);
+        }
+        drop(connect_to(&handle));
+    }
+    let mem = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("read {} 31 0", mem.id));
+    drop(silent);
+}
+
+#[test]
+fn a_client_that_asks_without_reading_is_cut_off() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let ticket = handle.ticket().expect("a ticket");
+    let request = Request {
+        kind: gpuipc_core::RequestKind::FetchFd,
+        id: 1,
+        allocation_id: handle.allocation_id(),
+        token: ticket.token,
+    };
+    let mut stream = connect_to(&handle);
+    let refused = (0..10_000).find_map(|_| stream.write_all(&request.encode()).err());
+    assert!(
+        refused.is_some(),
+        "ten thousand unread replies, and still served"
+    );
+    assert_eq!(pair.importer.import(&handle, "").used, "PosixFd");
+}
+
+/// A copy of the helper program that every user may run, and its folder.
+fn program_for_everyone(scratch: &Scratch) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = scratch.path().join("peer");
+    std::fs::copy(PROGRAM, &path).expect("a copy");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    path.to_string_lossy().into_owned()
+}
+
+fn as_user(scratch: &Scratch, program: &str, uid: u32) -> Peer {
+    use std::os::unix::process::CommandExt;
+    Peer::start_with(program, scratch, |command| {
+        command.uid(uid).gid(uid).current_dir("/");
+    })
+}
+
+#[test]
+fn both_sides_refuse_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return skip(
+            "both_sides_refuse_another_user",
+            "only root can start processes of other users",
+        );
+    }
+    const NOBODY: u32 = 65534;
+    const SOMEONE: u32 = 12345;
+    let scratch = Scratch::new();
+    let program = program_for_everyone(&scratch);
+    let import = |exporter: u32, importer: u32| {
+        let mut exporter = as_user(&scratch, &program, exporter);
+        let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+        exporter.ok(&format!("fill {buffer} 41"));
+        let (_, handle) = exporter.export(buffer, 0, LEN);
+        let mut importer = as_user(&scratch, &program, importer);
+        let answer = importer.ask(&format!(
+            "import {}",
+            gpuipc_tests::to_hex(&handle.encode())
+        ));
+        if let Some(rest) = answer.strip_prefix("ok ") {
+            let id = rest.split(' ').next().expect("a number").to_owned();
+            importer.ok(&format!("read {id} 41 0"));
+            return "ok".to_owned();
+        }
+        answer.split(' ').nth(2).expect("the attempts").to_owned()
+    };
+    assert_eq!(import(SOMEONE, SOMEONE), "ok");
+    assert_eq!(import(NOBODY, NOBODY), "ok");
+    // The importer does not give its token to another user's process.
+    assert_eq!(
+        import(SOMEONE, NOBODY),
+        "PosixFd/broker-connect/BrokerNotTrusted"
+    );
+    assert_eq!(
+        import(SOMEONE, 0),
+        "PosixFd/broker-connect/BrokerNotTrusted"
+    );
+    // Root's broker is trusted, but does not serve everyone.
+    assert_eq!(import(0, SOMEONE), "PosixFd/broker-request/UserRefused");
+}
+
+#[test]
+fn a_folder_of_one_s_own_carries_the_broker_across_network_namespaces() {
+    use std::process::Command;
+    let unshare = Command::new("unshare").args(["--net", "true"]).output();
+    if !unshare.is_ok_and(|output| output.status.success()) {
+        return skip(
+            "a_folder_of_one_s_own_carries_the_broker_across_network_namespaces",
+            "unshare --net does not work here",
+        );
+    }
+    let scratch = Scratch::new();
+    let folder = scratch.path().join("sockets");
+    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+        command.env("GPUIPC_SOCKET_DIR", &folder);
+    });
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    exporter.ok(&format!("fill {buffer} 51"));
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let in_another_network = |socket_dir: Option<&std::path::Path>| {
+        Peer::start_with("unshare", &scratch, |command| {
+            command.args(["--net", PROGRAM]);
+            if let Some(socket_dir) = socket_dir {
+                command.env("GPUIPC_SOCKET_DIR", socket_dir);
+            }
+        })
+    };
+    let mut importer = in_another_network(Some(&folder));
+    let mem = importer.import(&handle, "");
+    importer.ok(&format!("read {} 51 0", mem.id));
+    let mut apart = in_another_network(None);
+    let refused = apart.import_refused(&handle, "");
+    assert_eq!(
+        refused.attempts,
+        ["PosixFd/broker-connect/BrokerUnreachable"]
+    );
+    assert!(
+        refused.text.contains("GPUIPC_SOCKET_DIR"),
+        "{}",
+        refused.text
+    );
+}
+
+#[test]
+fn a_folder_whose_path_is_too_long_is_named_with_the_limit() {
+    let scratch = Scratch::new();
+    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+        command.env("GPUIPC_SOCKET_DIR", scratch.path().join("x".repeat(80)));
+    });
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    let refused = exporter.err(&format!("export {buffer} 0 {LEN}"));
+    assert_eq!(refused.status, "BROKER_START");
+    assert!(refused.text.contains("107"), "{}", refused.text);
+}
+
+#[test]
+fn names_of_dead_brokers_are_removed_and_living_ones_stay() {
+    let scratch = Scratch::new();
+    let folder = scratch.path().join("sockets");
+    let start = || {
+        Peer::start_with(PROGRAM, &scratch, |command| {
+            command.env("GPUIPC_SOCKET_DIR", &folder);
+        })
+    };
+    let names = || std::fs::read_dir(&folder).expect("the folder").count();
+    let export = |peer: &mut Peer| {
+        let (buffer, _) = peer.alloc("vmm-fd", LEN);
+        peer.export(buffer, 0, LEN).1
+    };
+    let (mut first, mut second) = (start(), start());
+    export(&mut first);
+    let living = export(&mut second);
+    std::fs::write(folder.join("ffffffff-another-host"), b"").expect("another host's name");
+    assert_eq!(names(), 3);
+    first.kill();
+    assert_eq!(names(), 3, "kill -9 leaves a name behind");
+    let mut third = start();
+    export(&mut third);
+    assert_eq!(
+        names(),
+        3,
+        "the dead name is gone, the living and the foreign ones are there"
+    );
+    assert_eq!(third.import(&living, "").used, "PosixFd");
+}

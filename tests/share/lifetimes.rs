@@ -1,0 +1,105 @@
+//! Who may go first, and what is left then.
+
+use crate::Pair;
+
+const LEN: u64 = 2 << 20;
+
+#[test]
+fn a_live_offer_keeps_vmm_memory_whatever_its_owner_frees() {
+    for types in ["types=PosixFd", "types=Fabric"] {
+        let mut pair = Pair::new();
+        let (buffer, _) = pair.exporter.alloc("vmm-fabric", LEN);
+        pair.exporter.ok(&format!("fill {buffer} 11"));
+        let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        pair.exporter.ok(&format!("free {buffer}"));
+        let mem = pair.importer.import(&handle, types);
+        pair.importer.ok(&format!("read {} 11 0", mem.id));
+    }
+}
+
+#[test]
+fn a_vmm_mapping_outlives_the_exporter() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 12"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let mem = pair.importer.import(&handle, "");
+    pair.exporter.kill();
+    pair.importer.ok(&format!("read {} 12 0", mem.id));
+}
+
+#[test]
+fn an_importer_that_is_killed_harms_nobody() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 13"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    pair.importer.import(&handle, "");
+    pair.importer.kill();
+    let mut another = crate::peer(&pair.scratch);
+    let mem = another.import(&handle, "");
+    another.ok(&format!("read {} 13 0", mem.id));
+}
+
+#[test]
+fn a_mapping_may_be_dropped_by_another_thread() {
+    for memory in ["cuda-malloc", "vmm-fd"] {
+        let mut pair = Pair::new();
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        let warm = pair.importer.import(&handle, "");
+        pair.importer.ok(&format!("drop-on-thread {}", warm.id));
+        let before = pair.importer.state();
+        let mem = pair.importer.import(&handle, "");
+        pair.importer.ok(&format!("drop-on-thread {}", mem.id));
+        assert_eq!(pair.importer.state(), before);
+    }
+}
+
+#[test]
+fn an_offer_outlives_the_ipc_that_made_it() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    pair.exporter.ok("drop-ipc");
+    assert_eq!(pair.importer.import(&handle, "").used, "PosixFd");
+    pair.exporter.ok(&format!("drop offer {offer}"));
+    assert_eq!(
+        pair.importer.import_refused(&handle, "").status,
+        "EXPORTER_GONE"
+    );
+}
+
+#[test]
+fn the_last_offer_and_ipc_end_the_broker_and_its_names() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let before = pair.exporter.state();
+    for _ in 0..20 {
+        let (offer, _) = pair.exporter.export(buffer, 0, LEN);
+        pair.exporter.ok("drop-ipc");
+        pair.exporter.ok(&format!("drop offer {offer}"));
+        assert_eq!(pair.exporter.state(), before);
+    }
+}
+
+#[test]
+fn a_forked_child_is_refused_and_takes_nothing_from_its_parent() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let (legacy, _) = pair.exporter.alloc("cuda-malloc", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 14"));
+    pair.exporter.ok(&format!("fill {legacy} 15"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (_, by_legacy) = pair.exporter.export(legacy, 0, LEN);
+    // The exporter maps memory of the importer, too, so that a mapping is inherited.
+    let (theirs, _) = pair.importer.alloc("vmm-fd", LEN);
+    let (_, their_handle) = pair.importer.export(theirs, 0, LEN);
+    pair.exporter.import(&their_handle, "");
+    assert_eq!(pair.exporter.ok("fork"), "FORKED dropped status=0");
+    // Parent and broker are as they were.
+    let mem = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("read {} 14 0", mem.id));
+    let mem = pair.importer.import(&by_legacy, "");
+    pair.importer.ok(&format!("read {} 15 0", mem.id));
+}

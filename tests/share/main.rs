@@ -1,0 +1,39 @@
+//! Sharing between real processes on the emulated driver: a file a subject, a
+//! test a behaviour.
+
+mod bad_input;
+mod broker;
+mod chain;
+mod context;
+mod forged;
+mod lifetimes;
+mod load;
+mod round_trip;
+
+use gpuipc_tests::{Peer, Scratch};
+
+/// Two processes that see the same GPUs: an exporter and an importer.
+struct Pair {
+    exporter: Peer,
+    importer: Peer,
+    scratch: Scratch,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        Self {
+            exporter: peer(&scratch),
+            importer: peer(&scratch),
+            scratch,
+        }
+    }
+}
+
+/// The helper program.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_peer");
+
+/// Another process on the GPUs of `scratch`.
+fn peer(scratch: &Scratch) -> Peer {
+    Peer::start(PROGRAM, scratch)
+}

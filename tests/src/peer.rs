@@ -1,0 +1,229 @@
+//! A process that does what a test tells it.
+
+use crate::{Scratch, handle_of, to_hex};
+use gpuipc_core::GpuIpcMemHandle;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// The longest that any answer may take: far more than every deadline inside.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process with the emulated driver, killed at the end of the test.
+#[derive(Debug)]
+pub struct Peer {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+/// What an import gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// The peer's number for the mapping.
+    pub id: u32,
+    /// The address.
+    pub ptr: u64,
+    /// The type that was used.
+    pub used: String,
+    /// What is known about the memory.
+    pub liveness: String,
+    /// Bytes.
+    pub len: u64,
+    /// Failed attempts as `Type/step/reason`.
+    pub attempts: Vec<String>,
+}
+
+/// What an error said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The status's name.
+    pub status: String,
+    /// Failed attempts as `Type/step/reason`.
+    pub attempts: Vec<String>,
+    /// The whole text on one line.
+    pub text: String,
+}
+
+impl Peer {
+    /// Starts a peer on the emulated GPUs of `scratch`.
+    #[must_use]
+    pub fn start(program: &str, scratch: &Scratch) -> Self {
+        Self::start_with(program, scratch, |_| {})
+    }
+
+    /// Starts a peer whose command `change` may change: environment, user.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_with(program: &str, scratch: &Scratch, change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(program);
+        command
+            .env("GPUIPC_EMULATED_DIR", scratch.path())
+            .env("GPUIPC_EMULATED_IMEX", "test")
+            .env("RUST_BACKTRACE", "1")
+            .env_remove("GPUIPC_TYPES")
+            .env_remove("GPUIPC_TIMEOUT_MS")
+            .env_remove("GPUIPC_SOCKET_DIR")
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        change(&mut command);
+        let mut child = command.spawn().expect("the peer program starts");
+        let stdin = child.stdin.take().expect("its stdin is a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("its stdout is a pipe"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let peer = Self {
+            child,
+            stdin,
+            lines,
+        };
+        let hello = peer.next_line("its start");
+        assert_eq!(hello, "ready", "the peer's first line");
+        peer
+    }
+
+    /// The peer's pid.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The path of the program that is running.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/exe", self.child.id()))
+    }
+
+    fn next_line(&self, after: &str) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(error) => panic!("no answer from the peer after {after:?}: {error}"),
+        }
+    }
+
+    /// Sends a line and waits for its answer.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn ask(&mut self, line: &str) -> String {
+        writeln!(self.stdin, "{line}").expect("the peer takes a line");
+        self.next_line(line)
+    }
+
+    /// Sends a line whose answer must begin with `ok`; gives the rest.
+    ///
+    /// # Panics
+    /// If the answer is another.
+    pub fn ok(&mut self, line: &str) -> String {
+        let answer = self.ask(line);
+        match answer.strip_prefix("ok") {
+            Some(rest) => rest.trim().to_owned(),
+            None => panic!("{line:?} was answered {answer:?}"),
+        }
+    }
+
+    /// Sends a line whose answer must be an error.
+    ///
+    /// # Panics
+    /// If the answer is another.
+    pub fn err(&mut self, line: &str) -> Refused {
+        let answer = self.ask(line);
+        let parts: Vec<&str> = answer.splitn(4, ' ').collect();
+        match parts.as_slice() {
+            ["err", status, attempts, text] => Refused {
+                status: (*status).to_owned(),
+                attempts: split_attempts(attempts),
+                text: (*text).to_owned(),
+            },
+            _ => panic!("{line:?} was answered {answer:?}"),
+        }
+    }
+
+    /// Allocates; gives the buffer's number and address.
+    ///
+    /// # Panics
+    /// If the answer is no two numbers.
+    pub fn alloc(&mut self, memory: &str, len: u64) -> (u32, u64) {
+        let answer = self.ok(&format!("alloc {memory} {len}"));
+        let (id, ptr) = answer.split_once(' ').expect("two words");
+        (
+            id.parse().expect("a number"),
+            ptr.parse().expect("an address"),
+        )
+    }
+
+    /// Exports part of a buffer; gives the offer's number and its handle.
+    ///
+    /// # Panics
+    /// If the export fails.
+    pub fn export(&mut self, buffer: u32, offset: u64, len: u64) -> (u32, GpuIpcMemHandle) {
+        let answer = self.ok(&format!("export {buffer} {offset} {len}"));
+        let (id, hex) = answer.split_once(' ').expect("two words");
+        (id.parse().expect("a number"), handle_of(hex))
+    }
+
+    /// Imports with options such as `types=PosixFd,Fabric timeout=500 live`.
+    ///
+    /// # Panics
+    /// If the import fails.
+    pub fn import(&mut self, handle: &GpuIpcMemHandle, options: &str) -> Imported {
+        let answer = self.ok(&format!("import {} {options}", to_hex(&handle.encode())));
+        let words: Vec<&str> = answer.split(' ').collect();
+        let [id, ptr, used, liveness, len, attempts] = words.as_slice() else {
+            panic!("import was answered {answer:?}")
+        };
+        Imported {
+            id: id.parse().expect("a number"),
+            ptr: ptr.parse().expect("an address"),
+            used: (*used).to_owned(),
+            liveness: (*liveness).to_owned(),
+            len: len.parse().expect("a length"),
+            attempts: split_attempts(attempts),
+        }
+    }
+
+    /// Imports what must be refused.
+    pub fn import_refused(&mut self, handle: &GpuIpcMemHandle, options: &str) -> Refused {
+        self.err(&format!("import {} {options}", to_hex(&handle.encode())))
+    }
+
+    /// Live objects of the emulated driver and open descriptors, as one line
+    /// that is the same again when everything was given back.
+    pub fn state(&mut self) -> String {
+        self.ok("state")
+    }
+
+    /// `kill -9`, and waits for its end.
+    ///
+    /// # Panics
+    /// If it cannot be killed.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the peer can be killed");
+        self.child.wait().expect("the peer can be waited for");
+    }
+}
+
+fn split_attempts(word: &str) -> Vec<String> {
+    word.split(',')
+        .filter(|attempt| !attempt.is_empty() && *attempt != "-")
+        .map(str::to_owned)
+        .collect()
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
