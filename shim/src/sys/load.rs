@@ -78,9 +78,12 @@ pub unsafe fn load(library: &OsStr) -> Result<DriverTable, LoadError> {
     // constructors are made to run in any process.
     let opened =
         unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+            // The dynamic loader's words are the error's source.
+            let message = std::error::Error::source(&error)
+                .map_or_else(|| error.to_string(), ToString::to_string);
             LoadError::Library {
                 path: library.to_owned(),
-                message: error.to_string(),
+                message,
             }
         })?;
     // Leaked on purpose: see above.
