@@ -79,6 +79,8 @@ impl Status {
     pub const OTHER_HOST: Self = Self(84);
     /// The driver or the device lacks what this needs.
     pub const UNSUPPORTED: Self = Self(85);
+    /// The caller's cancel flag was set.
+    pub const CANCELLED: Self = Self(86);
 
     /// The status in one sentence, for people.
     pub const fn text(self) -> &'static str {
@@ -146,6 +148,7 @@ impl Status {
                 "UNSUPPORTED",
                 "the driver or the device does not support this",
             ),
+            Self::CANCELLED => ("CANCELLED", "the caller cancelled the import"),
             _ => ("UNKNOWN", "unknown status"),
         }
     }

@@ -149,6 +149,9 @@ reasons! {
     /// The deadline came first.
     TimedOut: "the deadline passed",
         "see what the exporter is waiting for, or raise the timeout (GPUIPC_TIMEOUT_MS)";
+    /// The caller's cancel flag was set.
+    Cancelled: "the caller cancelled the import",
+        "nothing: this is what the caller asked for";
     /// The offer has no descriptor.
     NoDescriptor: "the exporter has no file descriptor for this memory",
         "see the exporter's log for why its export failed";

@@ -3,7 +3,7 @@
 //! A runtime has its own allocators; this one shows what they must ask for,
 //! and serves the program `gpuipc`, the tests and the benches.
 
-use crate::context::{DeviceContext, PrimaryContext};
+use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::identity;
@@ -39,6 +39,12 @@ impl Memory {
             Self::VmmFabric => "vmm-fabric",
         }
     }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|memory| memory.name() == name)
+    }
 }
 
 impl fmt::Display for Memory {
@@ -51,7 +57,6 @@ impl fmt::Display for Memory {
 #[derive(Debug)]
 pub struct Buffer {
     driver: Driver,
-    device: CuDevice,
     len: usize,
     allocation: Allocation,
 }
@@ -64,8 +69,8 @@ enum Allocation {
     },
     Vmm {
         mapping: VmmMapping,
-        /// In use for copies.
-        _context: PrimaryContext,
+        /// For copies.
+        context: DeviceContext,
     },
 }
 
@@ -107,7 +112,6 @@ impl Buffer {
         };
         Ok(Self {
             driver,
-            device,
             len,
             allocation,
         })
@@ -129,6 +133,12 @@ impl Buffer {
         self.len
     }
 
+    const fn context(&self) -> &DeviceContext {
+        match &self.allocation {
+            Allocation::Malloc { context, .. } | Allocation::Vmm { context, .. } => context,
+        }
+    }
+
     /// Copies bytes out (`cuMemcpyDtoH`).
     ///
     /// # Errors
@@ -137,13 +147,13 @@ impl Buffer {
         check_range(offset, to.len(), self.len)?;
         copy_out(
             self.driver,
-            self.device,
+            self.context(),
             self.device_ptr() + offset as u64,
             to,
         )
     }
 
-    /// Copies bytes in (`cuMemcpyHtoD`).
+    /// Copies bytes in (`cuMemcpyHtoD`) and waits for that GPU's work.
     ///
     /// # Errors
     /// [`Error::Argument`] for a range beyond the buffer, [`Error::Driver`].
@@ -151,7 +161,7 @@ impl Buffer {
         check_range(offset, from.len(), self.len)?;
         copy_in(
             self.driver,
-            self.device,
+            self.context(),
             self.device_ptr() + offset as u64,
             from,
         )
@@ -175,7 +185,7 @@ fn vmm(
     requested_handle_types: u32,
     len: usize,
 ) -> Result<Allocation, Error> {
-    let context = PrimaryContext::retain(driver, device)?;
+    let context = DeviceContext::for_device(driver, device)?;
     let prop = CuMemAllocationProp {
         kind: sys::ALLOCATION_TYPE_PINNED,
         requested_handle_types,
@@ -196,8 +206,5 @@ fn vmm(
     let handle = driver.mem_create(size, &prop)?;
     let mapping = VmmMapping::new(driver, &handle, size, device, Access::ReadWrite)
         .map_err(|(_, error)| error)?;
-    Ok(Allocation::Vmm {
-        mapping,
-        _context: context,
-    })
+    Ok(Allocation::Vmm { mapping, context })
 }

@@ -375,7 +375,8 @@ impl Driver {
         call!(self, mem_free(ptr))
     }
 
-    /// `cuMemcpyHtoD_v2`: copies `from` to device memory and waits.
+    /// `cuMemcpyHtoD_v2`: copies `from` to device memory. From pageable memory it
+    /// may return before the bytes are there; [`Driver::synchronize`] waits for them.
     ///
     /// # Safety
     /// `to .. to + from.len()` is device memory, or host memory that no Rust

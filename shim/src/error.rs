@@ -159,7 +159,8 @@ impl ImportError {
     /// withdrawal and the deadline before what followed from them.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
-        const TELLING: [Reason; 4] = [
+        const TELLING: [Reason; 5] = [
+            Reason::Cancelled,
             Reason::ExporterGone,
             Reason::OfferWithdrawn,
             Reason::TimedOut,
@@ -216,6 +217,7 @@ impl Error {
                 Some(Reason::OfferWithdrawn) => Status::OFFER_WITHDRAWN,
                 Some(Reason::TimedOut) => Status::TIMED_OUT,
                 Some(Reason::OtherHost) => Status::OTHER_HOST,
+                Some(Reason::Cancelled) => Status::CANCELLED,
                 _ => Status::NO_TYPE_WORKED,
             },
         }

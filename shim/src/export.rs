@@ -9,11 +9,12 @@ use crate::identity;
 use crate::ipc::Ipc;
 use crate::offer::Offer;
 use crate::options::ExportOptions;
+use crate::private_fd::PrivateFd;
 use crate::sys::{
     CuContext, CuDevice, CuDevicePtr, CuResult, handle_type, memory_type, pointer_attribute,
 };
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, HandleType, Ticket, Token, Window};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -114,7 +115,7 @@ fn handle_of(
         ticket: Some(Ticket {
             endpoint: offer.broker.endpoint(),
             token: offer.token,
-            fd: offer.fd.as_ref().map(|fd| fd.as_raw_fd()),
+            fd: offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
         }),
         posix_fd: offer.fd.is_some() && allowed(HandleType::PosixFd),
         fabric: offer.fabric.filter(|_| allowed(HandleType::Fabric)),
@@ -264,8 +265,9 @@ impl Allocation {
             }
             Way::Vmm { handle, allowed } => {
                 if allowed & u64::from(handle_type::POSIX_FILE_DESCRIPTOR) != 0 {
-                    offer.fd =
-                        offer.attempt(HandleType::PosixFd, || driver.mem_export_fd(&handle))?;
+                    offer.fd = offer
+                        .attempt(HandleType::PosixFd, || driver.mem_export_fd(&handle))?
+                        .map(PrivateFd::new);
                 }
                 if allowed & u64::from(handle_type::FABRIC) != 0 {
                     offer.fabric =

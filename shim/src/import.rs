@@ -2,7 +2,7 @@
 //! that works.
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
-use crate::broker::{self, Answer};
+use crate::broker::{self, Answer, Reach};
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::{Error, ImportError};
 use crate::identity;
@@ -12,6 +12,7 @@ use crate::mem::{GpuIpcMem, Liveness, Mapping, Used};
 use crate::offer::Offer;
 use crate::options::{Access, ImportOptions};
 use crate::sys::CuDevice;
+use crate::wait::Wait;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, RequestKind, TypeList};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -40,7 +41,10 @@ pub(crate) fn import(
         handle,
         options,
         device,
-        deadline: Instant::now() + timeout,
+        wait: Wait {
+            deadline: Instant::now() + timeout,
+            cancel: options.cancel.clone(),
+        },
     };
     let mut attempts = Vec::new();
     let mut order = options
@@ -80,6 +84,9 @@ pub(crate) fn import(
                 let attempt = failure.attempt(handle_type, start.elapsed());
                 log::debug!(target: "gpuipc::gpu", "import: {attempt}");
                 attempts.push(attempt);
+                if failure.reason == Reason::Cancelled {
+                    break;
+                }
             }
         }
     }
@@ -202,7 +209,7 @@ struct Import<'a> {
     handle: &'a GpuIpcMemHandle,
     options: &'a ImportOptions,
     device: CuDevice,
-    deadline: Instant,
+    wait: Wait,
 }
 
 impl Import<'_> {
@@ -273,7 +280,9 @@ impl Import<'_> {
             Ok(Answer::Fd(_)) => {
                 return Err(Failure::refused(Step::Liveness, Reason::BrokerBadReply));
             }
-            Err(failure) if failure.reason == Reason::OfferWithdrawn => {
+            Err(failure)
+                if matches!(failure.reason, Reason::OfferWithdrawn | Reason::Cancelled) =>
+            {
                 return Err(Failure {
                     step: Step::Liveness,
                     ..failure
@@ -299,15 +308,13 @@ impl Import<'_> {
             .handle
             .ticket()
             .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
-        let socket_dir = self.ipc.settings().socket_dir.as_deref();
-        broker::ask(
-            kind,
-            &ticket,
-            self.handle.allocation_id(),
-            socket_dir,
-            self.deadline,
-        )
-        .map_err(|failure| {
+        let settings = self.ipc.settings();
+        let reach = Reach {
+            socket_dir: settings.socket_dir.as_deref(),
+            trust: &settings.trust,
+        };
+        let id = self.handle.allocation_id();
+        broker::ask(kind, &ticket, id, reach, &self.wait).map_err(|failure| {
             if failure.reason == Reason::BrokerUnreachable && self.exporter_is_gone() {
                 Failure {
                     reason: Reason::ExporterGone,

@@ -7,7 +7,7 @@ use crate::export::{self, Exported};
 use crate::identity::Identity;
 use crate::import;
 use crate::mem::GpuIpcMem;
-use crate::options::{ExportOptions, ImportOptions, Settings};
+use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
 use crate::sys::CuDevicePtr;
 use gpuipc_core::GpuIpcMemHandle;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +30,8 @@ struct Inner {
 
 impl Ipc {
     /// Initializes the driver (`cuInit`) and reads the environment
-    /// (`GPUIPC_TYPES`, `GPUIPC_TIMEOUT_MS`, `GPUIPC_SOCKET_DIR`). Creates no
-    /// context and starts no thread.
+    /// (`GPUIPC_TYPES`, `GPUIPC_TIMEOUT_MS`, `GPUIPC_SOCKET_DIR`,
+    /// `GPUIPC_TRUST`). Creates no context and starts no thread.
     ///
     /// # Errors
     /// [`Error::Driver`] if `cuInit` fails, [`Error::Setting`] for an
@@ -39,8 +39,16 @@ impl Ipc {
     /// process forked from one that had used the library, [`Error::Os`] if the
     /// host's boot id cannot be read.
     pub fn new(driver: Driver) -> Result<Self, Error> {
+        Self::with_options(driver, &IpcOptions::default())
+    }
+
+    /// As [`Ipc::new`], with options that go before the environment.
+    ///
+    /// # Errors
+    /// As [`Ipc::new`].
+    pub fn with_options(driver: Driver, options: &IpcOptions) -> Result<Self, Error> {
         let identity = Identity::read()?;
-        let settings = Settings::from_environment()?;
+        let settings = options.over(Settings::from_environment()?);
         driver.init()?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -125,10 +133,7 @@ impl Ipc {
         if let Some(broker) = &*broker {
             return Ok(Arc::clone(broker));
         }
-        let started = Arc::new(Broker::start(
-            self.inner.driver,
-            self.inner.settings.socket_dir.as_deref(),
-        )?);
+        let started = Arc::new(Broker::start(self.inner.driver, &self.inner.settings)?);
         *broker = Some(Arc::clone(&started));
         Ok(started)
     }

@@ -71,7 +71,9 @@ mod mapping;
 mod mem;
 mod offer;
 mod options;
+mod private_fd;
 mod undo;
+mod wait;
 
 pub use attempt::{Attempt, Code, Reason, Step};
 pub use buffer::{Buffer, Memory};
@@ -83,6 +85,6 @@ pub use gpuipc_core::{DecodeError, GpuIpcMemHandle, HANDLE_BYTES, HandleType, St
 pub use ipc::Ipc;
 pub use mem::{GpuIpcMem, Liveness, Used};
 pub use options::{
-    Access, DEFAULT_TIMEOUT, ExportOptions, ImportOptions, SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE,
-    TYPES_VARIABLE,
+    Access, DEFAULT_TIMEOUT, ExportOptions, ImportOptions, IpcOptions, SOCKET_DIR_VARIABLE,
+    TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
 };

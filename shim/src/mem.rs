@@ -2,12 +2,13 @@
 
 use crate::attempt::Attempt;
 use crate::context::DeviceContext;
-use crate::driver::{Driver, DriverError};
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::mapping::{LegacyMapping, VmmMapping};
 use crate::sys::{CuDevice, CuDevicePtr};
 use core::fmt;
 use gpuipc_core::{GpuIpcMemHandle, HandleType};
+use std::sync::OnceLock;
 
 /// GPU memory of another process, mapped here. Dropping it unmaps.
 ///
@@ -24,6 +25,8 @@ pub struct GpuIpcMem {
     used: Used,
     liveness: Liveness,
     attempts: Vec<Attempt>,
+    /// For copies; kept once there was one.
+    context: OnceLock<DeviceContext>,
 }
 
 /// What holds the address.
@@ -89,7 +92,14 @@ impl GpuIpcMem {
             used,
             liveness,
             attempts,
+            context: OnceLock::new(),
         }
+    }
+
+    /// The device that maps the memory, by this process's ordinal.
+    #[must_use]
+    pub const fn device(&self) -> CuDevice {
+        self.device
     }
 
     /// The first byte of the window that was exported.
@@ -129,23 +139,34 @@ impl GpuIpcMem {
     }
 
     /// Copies bytes out (`cuMemcpyDtoH`), from `offset` of the window on, in the
-    /// current context if it is the mapping device's, else in its primary one.
+    /// current context if it is the mapping device's, else in its primary one,
+    /// which stays in use from then on until the drop.
     ///
     /// # Errors
     /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
         let from = self.range(offset, to.len())?;
-        copy_out(self.driver, self.device, from, to)
+        copy_out(self.driver, self.context()?, from, to)
     }
 
-    /// Copies bytes in (`cuMemcpyHtoD`), as [`Self::read`] copies them out.
+    /// Copies bytes in (`cuMemcpyHtoD`, `cuCtxSynchronize`), as [`Self::read`]
+    /// copies them out. When it returns the bytes are there, and so is all other
+    /// work of that context done.
     ///
     /// # Errors
     /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`]
     /// (`INVALID_VALUE` where the mapping is read-only).
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         let to = self.range(offset, from.len())?;
-        copy_in(self.driver, self.device, to, from)
+        copy_in(self.driver, self.context()?, to, from)
+    }
+
+    fn context(&self) -> Result<&DeviceContext, Error> {
+        if let Some(context) = self.context.get() {
+            return Ok(context);
+        }
+        let context = DeviceContext::for_device(self.driver, self.device)?;
+        Ok(self.context.get_or_init(|| context))
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<CuDevicePtr, Error> {
@@ -169,29 +190,28 @@ pub(crate) fn check_range(offset: usize, len: usize, all: usize) -> Result<(), E
 #[allow(unsafe_code)]
 pub(crate) fn copy_out(
     driver: Driver,
-    device: CuDevice,
+    context: &DeviceContext,
     from: CuDevicePtr,
     to: &mut [u8],
 ) -> Result<(), Error> {
-    let context = DeviceContext::for_device(driver, device)?;
     // SAFETY: the callers pass a checked range of memory that the driver mapped
     // or allocated for them on a device, so no Rust reference covers it.
-    context
-        .with(|| unsafe { driver.memcpy_dtoh(to, from) })
-        .map_err(|error: DriverError| error.into())
+    context.with(|| Ok(unsafe { driver.memcpy_dtoh(to, from) }?))
 }
 
-/// Copies into device memory. `to` has as many bytes as `from`.
+/// Copies into device memory, and waits: a copy from pageable memory may return
+/// before the bytes are there (CUDA's "API synchronization behavior"). `to` has
+/// as many bytes as `from`.
 #[allow(unsafe_code)]
 pub(crate) fn copy_in(
     driver: Driver,
-    device: CuDevice,
+    context: &DeviceContext,
     to: CuDevicePtr,
     from: &[u8],
 ) -> Result<(), Error> {
-    let context = DeviceContext::for_device(driver, device)?;
-    // SAFETY: as in `copy_out`.
-    context
-        .with(|| unsafe { driver.memcpy_htod(to, from) })
-        .map_err(|error: DriverError| error.into())
+    context.with(|| {
+        // SAFETY: as in `copy_out`.
+        unsafe { driver.memcpy_htod(to, from) }?;
+        Ok(driver.synchronize()?)
+    })
 }

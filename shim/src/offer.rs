@@ -8,10 +8,10 @@ use crate::attempt::Attempt;
 use crate::broker::Broker;
 use crate::driver::{AllocationHandle, Driver};
 use crate::identity;
+use crate::private_fd::PrivateFd;
 use crate::sys::{CuDevicePtr, pointer_attribute};
 use gpuipc_core::{DeviceUuid, Token};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// One allocation on offer. Dropping the last reference ends the offer: the
@@ -28,7 +28,7 @@ pub(crate) struct Offer {
     pub(crate) device_uuid: DeviceUuid,
     pub(crate) runtime_ipc: Option<[u8; 64]>,
     pub(crate) fabric: Option<[u8; 64]>,
-    pub(crate) fd: Option<OwnedFd>,
+    pub(crate) fd: Option<PrivateFd>,
     /// Keeps VMM memory allocated while it is offered, whatever its owner frees.
     pub(crate) reference: Option<AllocationHandle>,
     /// The types that the memory was made for but that could not be exported.

@@ -2,8 +2,10 @@
 //! recompiling.
 
 use crate::error::Error;
+use core::sync::atomic::AtomicBool;
 use gpuipc_core::{HandleType, TypeList};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The environment variable with the allowed types in the order in which the
@@ -13,6 +15,10 @@ pub const TYPES_VARIABLE: &str = "GPUIPC_TYPES";
 pub const TIMEOUT_VARIABLE: &str = "GPUIPC_TIMEOUT_MS";
 /// The environment variable with the folder for the broker's name.
 pub const SOCKET_DIR_VARIABLE: &str = "GPUIPC_SOCKET_DIR";
+
+/// The environment variable that says whom broker and importer trust:
+/// `same-user`, `token`, or uids such as `1000,1001`.
+pub const TRUST_VARIABLE: &str = "GPUIPC_TRUST";
 
 /// How long an import may wait if nobody says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,12 +31,30 @@ const DEFAULT_ORDER: [HandleType; 3] = [
     HandleType::RuntimeIpc,
 ];
 
+/// Whose processes are trusted at the other end of the broker's socket. Both
+/// sides ask the kernel who is there: the broker before it serves, the importer
+/// before it sends its token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trust {
+    /// The own user, and root.
+    #[default]
+    SameUser,
+    /// Also users with these uids, as this process's user namespace numbers them.
+    Users(Vec<u32>),
+    /// Everyone who holds the token, that is, the handle. For containers whose
+    /// user namespaces have no common users: there the kernel cannot say who is
+    /// at the other end.
+    TokenAlone,
+}
+
 /// What the environment says, read once when an `Ipc` is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) types: TypeList,
     pub(crate) timeout: Duration,
     pub(crate) socket_dir: Option<PathBuf>,
+    pub(crate) trust: Trust,
 }
 
 impl Settings {
@@ -62,11 +86,32 @@ impl Settings {
                     rule: "a whole number of milliseconds",
                 })?,
         };
+        let trust = match given(TRUST_VARIABLE) {
+            None => Trust::SameUser,
+            Some(value) => parse_trust(&value).ok_or(Error::Setting {
+                variable: TRUST_VARIABLE,
+                value,
+                rule: "same-user, token, or a comma-separated list of uids",
+            })?,
+        };
         Ok(Self {
             types,
             timeout,
             socket_dir: given(SOCKET_DIR_VARIABLE).map(PathBuf::from),
+            trust,
         })
+    }
+}
+
+fn parse_trust(value: &str) -> Option<Trust> {
+    match value.trim() {
+        "same-user" => Some(Trust::SameUser),
+        "token" => Some(Trust::TokenAlone),
+        list => list
+            .split(',')
+            .map(|uid| uid.trim().parse().ok())
+            .collect::<Option<_>>()
+            .map(Trust::Users),
     }
 }
 
@@ -80,6 +125,40 @@ fn parse_types(value: &str) -> Option<TypeList> {
         types.push(handle_type).ok()?;
     }
     Some(types)
+}
+
+/// What an `Ipc` is to do differently from what the environment says.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct IpcOptions {
+    socket_dir: Option<PathBuf>,
+    trust: Option<Trust>,
+}
+
+impl IpcOptions {
+    /// The folder for the broker's name, on both sides (`GPUIPC_SOCKET_DIR`). A
+    /// socket's whole path holds 107 bytes, of which the name takes 43.
+    #[must_use]
+    pub fn socket_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.socket_dir = Some(folder.into());
+        self
+    }
+
+    /// Whom to trust at the other end of the broker's socket (`GPUIPC_TRUST`).
+    #[must_use]
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.trust = Some(trust);
+        self
+    }
+
+    /// The settings with these options put over them.
+    pub(crate) fn over(&self, settings: Settings) -> Settings {
+        Settings {
+            socket_dir: self.socket_dir.clone().or(settings.socket_dir),
+            trust: self.trust.clone().unwrap_or(settings.trust),
+            ..settings
+        }
+    }
 }
 
 /// How memory is exported.
@@ -122,6 +201,7 @@ pub struct ImportOptions {
     pub(crate) access: Access,
     pub(crate) types: Option<TypeList>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) cancel: Option<Arc<AtomicBool>>,
     pub(crate) require_live: bool,
 }
 
@@ -156,6 +236,14 @@ impl ImportOptions {
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// A flag that ends the import's waiting once it is true, within 20 ms. A
+    /// driver call under way is not interrupted.
+    #[must_use]
+    pub fn cancel(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.cancel = Some(flag);
         self
     }
 
@@ -221,6 +309,25 @@ mod tests {
             assert!(
                 error.to_string().contains("GPUIPC_TYPES") && error.to_string().contains(value),
                 "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn trust_is_a_word_or_a_list_of_uids() {
+        let trust = |value| parse(&[(TRUST_VARIABLE, value)]).map(|settings| settings.trust);
+        assert_eq!(trust("same-user").expect("valid"), Trust::SameUser);
+        assert_eq!(trust("token").expect("valid"), Trust::TokenAlone);
+        assert_eq!(
+            trust("1000, 1001").expect("valid"),
+            Trust::Users(vec![1000, 1001])
+        );
+        for value in ["everyone", "1000,", "-1"] {
+            assert!(
+                trust(value)
+                    .expect_err("not valid")
+                    .to_string()
+                    .contains("GPUIPC_TRUST")
             );
         }
     }

@@ -114,7 +114,7 @@ fn a_dead_exporter_is_named_within_the_deadline() {
         let refused = pair.importer.import_refused(&handle, "timeout=1000");
         assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
         assert_eq!(refused.status, "EXPORTER_GONE", "{memory}: {refused:?}");
-        assert_eq!(pair.importer.state(), before);
+        pair.importer.returns_to(&before);
     }
 }
 
@@ -149,7 +149,7 @@ fn a_legacy_handle_of_freed_memory_is_refused_even_when_other_memory_lies_there(
     let before = pair.importer.state();
     let refused = pair.importer.import_refused(&handle, "");
     assert_eq!(refused.attempts, ["RuntimeIpc/liveness/StaleMemory"]);
-    assert_eq!(pair.importer.state(), before);
+    pair.importer.returns_to(&before);
 }
 
 #[test]

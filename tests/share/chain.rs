@@ -57,7 +57,7 @@ impl AllTypes {
         };
         importer.ok(&format!("read {} {seed} 0", mem.id));
         importer.ok(&format!("drop mapping {}", mem.id));
-        assert_eq!(importer.state(), before, "after {faults:?} in {types}");
+        importer.returns_to(&before);
     }
 }
 
@@ -251,7 +251,7 @@ fn all_types_failing_names_each_attempt_and_leaves_nothing() {
             refused.text
         );
     }
-    assert_eq!(importer.state(), before);
+    importer.returns_to(&before);
     // And it works again once the cause is gone.
     assert_eq!(importer.import(&all.handle, "").used, "PosixFd");
 }
@@ -290,7 +290,7 @@ fn a_full_file_table_is_an_error_and_works_again_afterwards() {
     importer.ok("free-fds");
     let mem = importer.import(&all.handle, "types=PosixFd");
     importer.ok(&format!("drop mapping {}", mem.id));
-    assert_eq!(importer.state(), before);
+    importer.returns_to(&before);
 }
 
 #[test]
@@ -336,5 +336,5 @@ fn export_survives_each_of_its_types_failing() {
         refused.text
     );
     pair.exporter.ok("no-faults");
-    assert_eq!(pair.exporter.state(), before);
+    pair.exporter.returns_to(&before);
 }

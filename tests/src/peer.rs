@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest that any answer may take: far more than every deadline inside.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -199,9 +199,32 @@ impl Peer {
     }
 
     /// Live objects of the emulated driver and open descriptors, as one line
-    /// that is the same again when everything was given back.
+    /// that is the same again when everything was given back. Waits until the
+    /// line stays as it is: a broker notices a little later that a client left.
     pub fn state(&mut self) -> String {
-        self.ok("state")
+        let mut state = self.ok("state");
+        let mut same = 0;
+        while same < 3 {
+            std::thread::sleep(Duration::from_millis(10));
+            let now = self.ok("state");
+            same = if now == state { same + 1 } else { 0 };
+            state = now;
+        }
+        state
+    }
+
+    /// Waits until everything is given back.
+    ///
+    /// # Panics
+    /// With what is left, if that does not happen.
+    pub fn returns_to(&mut self, before: &str) {
+        let start = Instant::now();
+        let mut now = self.ok("state");
+        while now != before && start.elapsed() < Duration::from_secs(15) {
+            std::thread::sleep(Duration::from_millis(20));
+            now = self.ok("state");
+        }
+        assert_eq!(now, before, "not everything was given back");
     }
 
     /// `kill -9`, and waits for its end.

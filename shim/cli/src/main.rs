@@ -1,2 +1,88 @@
-//! Placeholder.
-fn main() {}
+//! The program `gpuipc`: shows on this machine, with a real GPU or without
+//! one, what the library of the same name does.
+//!
+//! * `size`, `table`, `output`, `logger`, `signals`: text in and out, and the
+//!   signals that end a waiting exporter.
+//! * `driver`, `session`: which driver is used, and one GPU of it ready to copy.
+//! * `pattern`, `window`, `handle_file`, `attempt`: what is shared and checked,
+//!   and how it is written down.
+//! * `wire`, `child`, `importer`: the demo's second process, its two ends.
+//! * `demo`, `export`, `import`, `inspect`: the commands.
+//!
+//! No command sees the library's insides: all of it could be written by any
+//! user of the library.
+#![deny(unsafe_code)]
+
+mod attempt;
+mod child;
+mod demo;
+mod driver;
+mod export;
+mod handle_file;
+mod import;
+mod importer;
+mod inspect;
+mod logger;
+mod output;
+mod pattern;
+mod session;
+mod signals;
+mod size;
+mod table;
+mod window;
+mod wire;
+
+use clap::{Parser, Subcommand};
+use output::Failure;
+use std::process::ExitCode;
+
+/// Share GPU memory between processes.
+///
+/// GPUIPC_LOG=error|warn|info|debug|trace writes the library's log to stderr.
+/// Exit codes: 0 success, 1 failure, 2 wrong usage.
+#[derive(Parser)]
+#[command(name = "gpuipc", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Share memory of every kind with a second process, and verify every byte on both sides
+    Demo(demo::Args),
+    /// Allocate memory, write its handle to a file, and hold the offer
+    Export(export::Args),
+    /// Map the memory behind a handle and verify what its exporter wrote
+    Import(import::Args),
+    /// Show what a handle says; needs no driver
+    Inspect(inspect::Args),
+    /// The demo's importing process
+    #[command(hide = true)]
+    DemoImporter(importer::Args),
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    if matches!(command, Command::Demo(_)) {
+        // Before anything could start a thread.
+        driver::switch_emulated_fabric_on();
+    }
+    match logger::start().and_then(|()| run(&command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Demo(args) => demo::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::DemoImporter(args) => importer::run(args),
+    }
+}

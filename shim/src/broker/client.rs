@@ -2,20 +2,21 @@
 //! ask, and read the answer before the deadline.
 
 use super::name::{Folder, abstract_address, new_socket};
-use super::peer::Peer;
+use super::peer::{Peer, peer_process};
 use super::socket::{receive, send};
 use crate::attempt::{Code, Failure, Reason, Step};
+use crate::options::Trust;
+use crate::wait::{Ended, Wait};
 use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, connect};
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Between two tries to connect to a broker whose backlog is full.
+/// Between two tries with a broker that is busy.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// What the broker said.
@@ -29,30 +30,26 @@ pub(crate) enum Answer {
     MemoryChanged,
 }
 
-/// Asks the broker that `ticket` names about an allocation, before `deadline`.
+/// How brokers are looked for, and whom to believe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach<'a> {
+    /// `GPUIPC_SOCKET_DIR`.
+    pub(crate) socket_dir: Option<&'a Path>,
+    pub(crate) trust: &'a Trust,
+}
+
+/// Asks the broker that `ticket` names about an allocation.
 ///
-/// The token is sent only to a process of the same user or of root.
+/// The token is sent only to a process of a trusted user.
 pub(crate) fn ask(
     kind: RequestKind,
     ticket: &Ticket,
     allocation_id: u64,
-    socket_dir: Option<&Path>,
-    deadline: Instant,
+    reach: Reach<'_>,
+    wait: &Wait,
 ) -> Result<Answer, Failure> {
     static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-    let socket = reach(ticket.endpoint, socket_dir, deadline)?;
-    let peer = Peer::of(&socket)
-        .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
-    if peer.is_self() {
-        return Err(Failure::refused(Step::BrokerConnect, Reason::OwnBroker));
-    }
-    if !peer.is_trusted() {
-        log::warn!(target: "gpuipc::broker", "broker {} belongs to {peer:?}: not asked", ticket.endpoint);
-        return Err(Failure::refused(
-            Step::BrokerConnect,
-            Reason::BrokerNotTrusted,
-        ));
-    }
+    let broker = Connection::open(ticket.endpoint, reach, wait)?;
     loop {
         let request = Request {
             kind,
@@ -60,8 +57,8 @@ pub(crate) fn ask(
             allocation_id,
             token: ticket.token,
         };
-        send(&socket, &request.encode(), None).map_err(|errno| lost(Step::BrokerRequest, errno))?;
-        let (reply, fd) = read_reply(&socket, &request, deadline)?;
+        send(&broker.socket, &request.encode(), None).map_err(lost)?;
+        let (reply, fd) = broker.read_reply(&request, wait)?;
         let refused = |reason| Err(Failure::refused(Step::BrokerRequest, reason));
         return match (reply.status, fd) {
             (ReplyStatus::FdAttached, Some(fd)) => Ok(Answer::Fd(fd)),
@@ -71,16 +68,16 @@ pub(crate) fn ask(
             (ReplyStatus::NotPermitted, None) => refused(Reason::UserRefused),
             (ReplyStatus::NoFd, None) => refused(Reason::NoDescriptor),
             (ReplyStatus::Busy, None) => {
-                if Instant::now() + RETRY_PAUSE < deadline {
-                    std::thread::sleep(RETRY_PAUSE);
-                    continue;
+                let code = Code::Os(i32::try_from(reply.detail).unwrap_or(0));
+                match wait.pause(RETRY_PAUSE) {
+                    Ok(()) => continue,
+                    Err(Ended::TimedOut) => Err(Failure {
+                        step: Step::BrokerRequest,
+                        code,
+                        reason: Reason::BrokerBusy,
+                    }),
+                    Err(ended) => Err(unfinished(Step::BrokerRequest, ended)),
                 }
-                let errno = i32::try_from(reply.detail).unwrap_or(0);
-                Err(Failure {
-                    step: Step::BrokerRequest,
-                    code: Code::Os(errno),
-                    reason: Reason::BrokerBusy,
-                })
             }
             (ReplyStatus::CheckFailed, None) => Err(Failure {
                 step: Step::BrokerRequest,
@@ -92,45 +89,129 @@ pub(crate) fn ask(
     }
 }
 
-/// Connects under one of the broker's names.
-fn reach(
-    endpoint: Endpoint,
-    socket_dir: Option<&Path>,
-    deadline: Instant,
-) -> Result<OwnedFd, Failure> {
-    let mut addresses = vec![abstract_address(endpoint)];
-    // Without a folder given: this user's, and root's, who may be the exporter.
-    let folders = match socket_dir {
-        Some(path) => vec![Folder::of_this_user(Some(path))],
-        None => BTreeSet::from([rustix::process::geteuid().as_raw(), 0])
-            .into_iter()
-            .map(Folder::of_user)
-            .collect(),
-    };
-    for folder in folders {
-        addresses.push(
-            folder
-                .socket_path(endpoint)
-                .map_err(|_| Errno::NOENT)
-                .and_then(SocketAddrUnix::new),
+/// A connection to a broker of a trusted user.
+struct Connection {
+    socket: OwnedFd,
+    /// Tells when the broker's process ends, which the socket does not as long
+    /// as a forked child holds a copy of it. `None` before Linux 6.5.
+    process: Option<OwnedFd>,
+}
+
+impl Connection {
+    fn open(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<Self, Failure> {
+        let refused = |reason| Err(Failure::refused(Step::BrokerConnect, reason));
+        let socket = connect_to(endpoint, reach, wait)?;
+        let peer = Peer::of(&socket)
+            .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
+        if peer.is_self() {
+            return refused(Reason::OwnBroker);
+        }
+        if !peer.is_trusted(reach.trust) {
+            log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
+            return refused(Reason::BrokerNotTrusted);
+        }
+        match peer_process(&socket) {
+            Ok(process) => Ok(Self { socket, process }),
+            Err(Errno::SRCH) => refused(Reason::ExporterGone),
+            Err(errno) => Err(Failure::os(Step::BrokerConnect, Reason::System, errno)),
+        }
+    }
+
+    /// Waits for the reply to `request`.
+    fn read_reply(
+        &self,
+        request: &Request,
+        wait: &Wait,
+    ) -> Result<(Reply, Option<OwnedFd>), Failure> {
+        let bad = || Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply);
+        let mut buffer = [0_u8; REPLY_BYTES + 1];
+        let mut process_ended = false;
+        let received = loop {
+            match receive(&self.socket, &mut buffer) {
+                Ok(received) => break received,
+                // What it had sent before it ended would have been there.
+                Err(Errno::AGAIN) if process_ended => return Err(lost(Errno::CONNRESET)),
+                Err(Errno::AGAIN) => process_ended = self.poll(wait)?,
+                Err(errno) => return Err(lost(errno)),
+            }
+        };
+        if received.length == 0 {
+            // The broker closes without an answer only when its process ends or it stops.
+            return Err(lost(Errno::CONNRESET));
+        }
+        let reply = buffer
+            .get(..received.length)
+            .and_then(|bytes| Reply::decode(bytes).ok())
+            .ok_or_else(bad)?;
+        if received.truncated {
+            // A reply of the right length was cut only if its descriptor was:
+            // this process's table is full.
+            return Err(Failure::os(
+                Step::BrokerRequest,
+                Reason::System,
+                Errno::MFILE,
+            ));
+        }
+        if reply.status == ReplyStatus::Malformed
+            || reply.id != request.id
+            || reply.allocation_id != request.allocation_id
+        {
+            return Err(bad());
+        }
+        let mut fds = received.fds.into_iter();
+        match (fds.next(), fds.next()) {
+            (fd, None) => Ok((reply, fd)),
+            // Whoever sends two is no broker; all are closed.
+            _ => Err(bad()),
+        }
+    }
+
+    /// Waits until there may be something to read; whether the process has ended.
+    fn poll(&self, wait: &Wait) -> Result<bool, Failure> {
+        let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
+        fds.extend(
+            self.process
+                .as_ref()
+                .map(|process| PollFd::new(process, PollFlags::IN)),
         );
+        wait.poll(&mut fds)
+            .map_err(|ended| unfinished(Step::BrokerRequest, ended))?;
+        Ok(fds
+            .get(1)
+            .is_some_and(|process| !process.revents().is_empty()))
+    }
+}
+
+/// Connects under one of the broker's names.
+fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<OwnedFd, Failure> {
+    let mut addresses = vec![abstract_address(endpoint)];
+    for folder in Folder::where_to_look(reach.socket_dir, reach.trust) {
+        let path = folder.socket_path(endpoint).map_err(|_| Errno::NOENT);
+        addresses.push(path.and_then(SocketAddrUnix::new));
     }
     let mut refused = Errno::NOENT;
     for address in addresses {
-        match address.and_then(|address| connect_before(&address, deadline)) {
+        match address
+            .map_err(Ended::System)
+            .and_then(|address| connect_before(&address, wait))
+        {
             Ok(socket) => return Ok(socket),
-            Err(Errno::TIMEDOUT) => {
+            Err(Ended::TimedOut) => {
+                // Only a full backlog makes a connect wait.
                 return Err(Failure::os(
                     Step::BrokerConnect,
                     Reason::BrokerBusy,
                     Errno::TIMEDOUT,
                 ));
             }
-            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+            Err(Ended::Cancelled) => return Err(unfinished(Step::BrokerConnect, Ended::Cancelled)),
+            Err(Ended::System(
+                errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS),
+            )) => {
                 return Err(Failure::os(Step::BrokerConnect, Reason::System, errno));
             }
-            Err(Errno::NOENT) => {}
-            Err(errno) => refused = errno,
+            Err(Ended::System(Errno::NOENT)) => {}
+            Err(Ended::System(errno)) => refused = errno,
         }
     }
     Err(Failure::os(
@@ -140,98 +221,33 @@ fn reach(
     ))
 }
 
-/// Connects; while the backlog is full, tries again until the deadline.
-fn connect_before(address: &SocketAddrUnix, deadline: Instant) -> rustix::io::Result<OwnedFd> {
-    let socket = new_socket()?;
+/// Connects; while the backlog is full, tries again until the wait ends.
+fn connect_before(address: &SocketAddrUnix, wait: &Wait) -> Result<OwnedFd, Ended> {
+    let socket = new_socket().map_err(Ended::System)?;
     loop {
         match connect(&socket, address) {
+            Ok(()) => return Ok(socket),
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                if Instant::now() + RETRY_PAUSE >= deadline {
-                    return Err(Errno::TIMEDOUT);
-                }
-                std::thread::sleep(RETRY_PAUSE);
-            }
-            result => return result.map(|()| socket),
+            Err(Errno::AGAIN) => wait.pause(RETRY_PAUSE)?,
+            Err(errno) => return Err(Ended::System(errno)),
         }
     }
 }
 
-/// Waits for the reply to `request`.
-fn read_reply(
-    socket: &OwnedFd,
-    request: &Request,
-    deadline: Instant,
-) -> Result<(Reply, Option<OwnedFd>), Failure> {
-    let bad = || Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply);
-    let mut buffer = [0_u8; REPLY_BYTES + 1];
-    let received = loop {
-        match receive(socket, &mut buffer) {
-            Ok(received) => break received,
-            Err(Errno::AGAIN) => wait(socket, deadline)?,
-            Err(errno) => return Err(lost(Step::BrokerRequest, errno)),
-        }
-    };
-    if received.length == 0 {
-        // The broker closes without an answer only when its process ends or it stops.
-        return Err(lost(Step::BrokerRequest, Errno::CONNRESET));
-    }
-    let reply = buffer
-        .get(..received.length)
-        .and_then(|bytes| Reply::decode(bytes).ok())
-        .ok_or_else(bad)?;
-    if received.truncated {
-        // A reply of the right length was cut only if its descriptor was: this
-        // process's table is full.
-        return Err(Failure::os(
-            Step::BrokerRequest,
-            Reason::System,
-            Errno::MFILE,
-        ));
-    }
-    if reply.status == ReplyStatus::Malformed
-        || reply.id != request.id
-        || reply.allocation_id != request.allocation_id
-    {
-        return Err(bad());
-    }
-    let mut fds = received.fds.into_iter();
-    match (fds.next(), fds.next()) {
-        (fd, None) => Ok((reply, fd)),
-        // Whoever sends two is no broker; all are closed.
-        _ => Err(bad()),
-    }
-}
-
-/// Waits until there is something to read.
-fn wait(socket: &OwnedFd, deadline: Instant) -> Result<(), Failure> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Failure::os(
-                Step::BrokerRequest,
-                Reason::TimedOut,
-                Errno::TIMEDOUT,
-            ));
-        }
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(errno) => return Err(Failure::os(Step::BrokerRequest, Reason::System, errno)),
-        }
+/// A wait that ended without what was waited for.
+fn unfinished(step: Step, ended: Ended) -> Failure {
+    match ended {
+        Ended::TimedOut => Failure::os(step, ended.reason(), Errno::TIMEDOUT),
+        Ended::Cancelled => Failure::refused(step, ended.reason()),
+        Ended::System(errno) => Failure::os(step, ended.reason(), errno),
     }
 }
 
 /// A connection that broke: the exporter went away.
-fn lost(step: Step, errno: Errno) -> Failure {
-    match errno {
-        Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN => {
-            Failure::os(step, Reason::ExporterGone, errno)
-        }
-        errno => Failure::os(step, Reason::System, errno),
-    }
+fn lost(errno: Errno) -> Failure {
+    let reason = match errno {
+        Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN => Reason::ExporterGone,
+        _ => Reason::System,
+    };
+    Failure::os(Step::BrokerRequest, reason, errno)
 }

@@ -12,16 +12,16 @@ mod peer;
 mod server;
 mod socket;
 
-pub(crate) use client::{Answer, ask};
+pub(crate) use client::{Answer, Reach, ask};
 
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::identity;
+use crate::options::Settings;
 use gpuipc_core::Endpoint;
 use name::{Folder, SocketFile};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -39,7 +39,7 @@ pub(crate) struct Broker {
 
 impl Broker {
     /// Opens both names and starts the thread.
-    pub(crate) fn start(driver: Driver, socket_dir: Option<&Path>) -> Result<Self, Error> {
+    pub(crate) fn start(driver: Driver, settings: &Settings) -> Result<Self, Error> {
         let os = |step| {
             move |errno: rustix::io::Errno| Error::BrokerStart {
                 step,
@@ -49,11 +49,11 @@ impl Broker {
         };
         let endpoint = Endpoint(identity::random_bytes()?);
         let abstract_listener = name::listen_abstract(endpoint)?;
-        let folder = Folder::of_this_user(socket_dir);
-        let (file_listener, file) = match folder.listen(endpoint) {
+        let folder = Folder::of_this_user(settings.socket_dir.as_deref());
+        let (file_listener, file) = match folder.listen(endpoint, &settings.trust) {
             Ok((listener, file)) => (Some(listener), Some(file)),
             // A folder that the user named must work; the default one is a second way.
-            Err(error) if socket_dir.is_some() => return Err(error),
+            Err(error) if settings.socket_dir.is_some() => return Err(error),
             Err(error) => {
                 log::info!(target: "gpuipc::broker", "no file name for the broker, only the abstract one: {error}");
                 (None, None)
@@ -62,8 +62,13 @@ impl Broker {
         let stop = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("eventfd"))?,
         );
-        let server =
-            server::Server::new(driver, abstract_listener, file_listener, Arc::clone(&stop));
+        let server = server::Server::new(
+            driver,
+            settings.trust.clone(),
+            abstract_listener,
+            file_listener,
+            Arc::clone(&stop),
+        );
         let thread =
             spawn_without_signals(move || server.run()).map_err(|error| Error::BrokerStart {
                 step: "starting a thread",

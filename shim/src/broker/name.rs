@@ -7,11 +7,13 @@
 //! itself alone.
 
 use crate::error::Error;
+use crate::options::Trust;
 use gpuipc_core::Endpoint;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -71,11 +73,30 @@ impl Folder {
     }
 
     /// The folder of the user `uid` in /dev/shm.
-    pub(super) fn of_user(uid: u32) -> Self {
+    fn of_user(uid: u32) -> Self {
         Self {
             path: PathBuf::from(format!("/dev/shm/gpuipc-{uid}")),
             given: false,
         }
+    }
+
+    /// The folders in which an importer looks for a broker: the one that the
+    /// user named, or those of everyone whom it trusts.
+    pub(super) fn where_to_look(given: Option<&Path>, trust: &Trust) -> Vec<Self> {
+        if let Some(path) = given {
+            return vec![Self {
+                path: path.to_owned(),
+                given: true,
+            }];
+        }
+        let own = rustix::process::geteuid().as_raw();
+        let mut users = BTreeSet::from([own, 0]);
+        match trust {
+            Trust::SameUser => {}
+            Trust::Users(more) => users.extend(more),
+            Trust::TokenAlone => users.extend(users_with_folders()),
+        }
+        users.into_iter().map(Self::of_user).collect()
     }
 
     /// The path of a broker's socket in this folder.
@@ -85,7 +106,11 @@ impl Folder {
 
     /// Makes the folder if need be, removes dead names of this host, and
     /// listens under a file name in it.
-    pub(super) fn listen(&self, endpoint: Endpoint) -> Result<(OwnedFd, SocketFile), Error> {
+    pub(super) fn listen(
+        &self,
+        endpoint: Endpoint,
+        trust: &Trust,
+    ) -> Result<(OwnedFd, SocketFile), Error> {
         let failed = |step| {
             let folder = Some(self.path.clone());
             move |errno: Errno| Error::BrokerStart {
@@ -96,32 +121,43 @@ impl Folder {
         };
         let path = self.socket_path(endpoint)?;
         // Bound under a name that no importer looks up and no sweep touches,
-        // and renamed once it listens: a name that refuses is always a dead one.
-        let early = self.path.join(format!(".{endpoint}"));
-        if path.as_os_str().len() > PATH_LIMIT {
+        // and linked to its own once it listens: a name that refuses is always
+        // a dead one, and a link never takes the place of another's name.
+        let early = self.path.join(format!(".{}-{endpoint}", boot_prefix()?));
+        if early.as_os_str().len() > PATH_LIMIT {
             return Err(failed(
-                "folder name too long (a socket's path holds 107 bytes, 42 of them the name)",
+                "folder name too long (a socket's path holds 107 bytes, 43 of them the name)",
             )(Errno::NAMETOOLONG));
         }
-        self.make()
+        self.make(trust)
             .map_err(failed("making or checking the folder"))?;
         self.sweep();
         let socket = new_socket().map_err(failed("socket"))?;
         let address = SocketAddrUnix::new(&early).map_err(failed("file name"))?;
         bind(&socket, &address).map_err(failed("bind of the file name"))?;
-        let mut file = SocketFile {
-            path: early.clone(),
+        let early = SocketFile { path: early };
+        // Who may connect; whoever does is asked for the token all the same.
+        let mode = if *trust == Trust::SameUser {
+            0o600
+        } else {
+            0o666
         };
+        rustix::fs::chmod(&early.path, mode.into()).map_err(failed("mode of the socket's name"))?;
         listen(&socket, BACKLOG).map_err(failed("listen"))?;
-        rustix::fs::rename(&early, &path).map_err(failed("rename of the socket"))?;
-        file.path = path;
+        rustix::fs::link(&early.path, &path).map_err(failed("link of the socket's name"))?;
+        let file = SocketFile { path };
         Ok((socket, file))
     }
 
     /// Makes this user's folder, or checks the one that is there: a folder
     /// that another user made or can write to is not used.
-    fn make(&self) -> rustix::io::Result<()> {
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&self.path);
+    fn make(&self, trust: &Trust) -> rustix::io::Result<()> {
+        let mode = if *trust == Trust::SameUser {
+            0o700
+        } else {
+            0o711
+        };
+        let made = std::fs::DirBuilder::new().mode(mode).create(&self.path);
         if let Err(error) = made
             && error.kind() != std::io::ErrorKind::AlreadyExists
         {
@@ -138,6 +174,10 @@ impl Folder {
         {
             return Err(Errno::PERM);
         }
+        if *trust != Trust::SameUser && meta.mode() & 0o001 == 0 {
+            // Others may look names up that they know, and list none.
+            rustix::fs::chmod(&self.path, 0o711.into())?;
+        }
         Ok(())
     }
 
@@ -147,15 +187,44 @@ impl Folder {
         let Ok(entries) = std::fs::read_dir(&self.path) else {
             return;
         };
-        let prefix = format!("{boot}-");
         for entry in entries.flatten() {
             let name = entry.file_name();
-            if name.to_string_lossy().starts_with(&prefix) && is_dead(&entry.path()) {
+            let name = name.to_string_lossy();
+            let early = name.starts_with('.');
+            let ours = name
+                .trim_start_matches('.')
+                .strip_prefix(&boot)
+                .is_some_and(|rest| rest.starts_with('-'));
+            // An early name does not listen for a moment, and is none any more
+            // in the next.
+            if ours && (!early || is_old(&entry)) && is_dead(&entry.path()) {
                 // Another sweep may have been first.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
+}
+
+/// Whether a file was there a minute ago.
+fn is_old(entry: &std::fs::DirEntry) -> bool {
+    let changed = entry.metadata().and_then(|meta| meta.modified());
+    changed.is_ok_and(|changed| {
+        changed
+            .elapsed()
+            .is_ok_and(|age| age > std::time::Duration::from_secs(60))
+    })
+}
+
+/// The users who have a folder in /dev/shm.
+fn users_with_folders() -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/dev/shm") else {
+        return Vec::new();
+    };
+    let user = |name: std::ffi::OsString| name.to_str()?.strip_prefix("gpuipc-")?.parse().ok();
+    entries
+        .flatten()
+        .filter_map(|entry| user(entry.file_name()))
+        .collect()
 }
 
 /// Whether a socket file has no listener any more.

@@ -1,9 +1,11 @@
 //! Who is at the other end of a connection (SO_PEERCRED), and whether that user
 //! is trusted. Both sides ask: the broker before it serves, the importer before
 //! it sends its token.
+#![allow(unsafe_code)]
 
+use crate::options::Trust;
 use rustix::io::Errno;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 /// The other end.
@@ -26,9 +28,10 @@ impl Peer {
         })
     }
 
-    /// Whether this is the same user, or root.
-    pub(super) fn is_trusted(self) -> bool {
+    /// Whether this user is trusted.
+    pub(super) fn is_trusted(self, trust: &Trust) -> bool {
         trusts(
+            trust,
             self.uid,
             rustix::process::geteuid().as_raw(),
             overflow_uid(),
@@ -41,11 +44,17 @@ impl Peer {
     }
 }
 
-/// The rule: the own user and root. A user that this namespace has no number
-/// for shows up as the overflow uid, which says nothing about who it is, and is
-/// equal to no one, not even to an own uid that is itself unmapped.
-fn trusts(peer: u32, own: u32, overflow: Option<u32>) -> bool {
-    Some(peer) != overflow && (peer == own || peer == 0)
+/// The rule: the own user, root, and whom the policy adds. A user that this
+/// namespace has no number for shows up as the overflow uid, which says nothing
+/// about who it is, and is equal to no one, not even to an own uid that is
+/// itself unmapped.
+fn trusts(trust: &Trust, peer: u32, own: u32, overflow: Option<u32>) -> bool {
+    let known = Some(peer) != overflow;
+    match trust {
+        Trust::SameUser => known && (peer == own || peer == 0),
+        Trust::Users(more) => known && (peer == own || peer == 0 || more.contains(&peer)),
+        Trust::TokenAlone => true,
+    }
 }
 
 /// The uid under which the kernel shows users without a number here; `None` in
@@ -69,56 +78,101 @@ fn maps_everyone(map: &str) -> bool {
     map.split_whitespace().nth(2) == Some("4294967295")
 }
 
-#[allow(unsafe_code)]
 fn peer_credentials(socket: impl AsFd) -> rustix::io::Result<libc::ucred> {
-    use std::os::fd::AsRawFd;
     let mut credentials = libc::ucred {
         pid: 0,
         uid: u32::MAX,
         gid: u32::MAX,
     };
-    let mut length: libc::socklen_t = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the call; value and length are locals,
-    // and the length is the value's own.
+    socket_option(socket, libc::SO_PEERCRED, &mut credentials)?;
+    Ok(credentials)
+}
+
+/// A descriptor of the process at the other end (SO_PEERPIDFD), which becomes
+/// readable when that process ends. `None` on kernels before 6.5.
+///
+/// # Errors
+/// `ESRCH` if the process has ended already.
+pub(super) fn peer_process(socket: impl AsFd) -> rustix::io::Result<Option<OwnedFd>> {
+    /// Of Linux 6.5; the same number on x86-64 and aarch64.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut pidfd: libc::c_int = -1;
+    match socket_option(socket, SO_PEERPIDFD, &mut pidfd) {
+        // SAFETY: the kernel opened this descriptor for this call; it belongs to
+        // the caller, and nobody else knows it.
+        Ok(()) if pidfd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(pidfd) })),
+        Ok(()) | Err(Errno::NOPROTOOPT) => Ok(None),
+        // How a process that has been reaped is told differs by kernel.
+        Err(Errno::SRCH | Errno::INVAL | Errno::NODATA) => Err(Errno::SRCH),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// `getsockopt` at level SOL_SOCKET of a plain value.
+fn socket_option<T: Copy>(
+    socket: impl AsFd,
+    option: libc::c_int,
+    value: &mut T,
+) -> rustix::io::Result<()> {
+    let mut length = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::INVAL)?;
+    let out = core::ptr::from_mut(value).cast();
+    // SAFETY: the descriptor is open for the call, `out` points to `length`
+    // bytes, and both callers ask for options whose value is of their `T`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            core::ptr::from_mut(&mut credentials).cast(),
+            option,
+            out,
             &mut length,
         )
     };
     if result == 0 {
-        return Ok(credentials);
+        return Ok(());
     }
-    let error = std::io::Error::last_os_error();
-    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SAME: Trust = Trust::SameUser;
+
     #[test]
     fn the_own_user_and_root_are_trusted_and_no_other() {
-        assert!(trusts(1000, 1000, Some(65534)));
-        assert!(trusts(0, 1000, Some(65534)));
-        assert!(!trusts(1001, 1000, Some(65534)));
-        assert!(!trusts(1000, 0, None));
+        assert!(trusts(&SAME, 1000, 1000, Some(65534)));
+        assert!(trusts(&SAME, 0, 1000, Some(65534)));
+        assert!(!trusts(&SAME, 1001, 1000, Some(65534)));
+        assert!(!trusts(&SAME, 1000, 0, None));
     }
 
     #[test]
     fn an_unmapped_user_equals_no_one() {
-        assert!(!trusts(65534, 65534, Some(65534)));
-        assert!(!trusts(65534, 0, Some(65534)));
+        assert!(!trusts(&SAME, 65534, 65534, Some(65534)));
+        assert!(!trusts(&SAME, 65534, 0, Some(65534)));
     }
 
     #[test]
     fn user_nobody_is_an_ordinary_user_where_everyone_has_a_number() {
-        assert!(trusts(65534, 65534, None));
+        assert!(trusts(&SAME, 65534, 65534, None));
         assert!(maps_everyone("         0          0 4294967295\n"));
         assert!(!maps_everyone("         0       1000          1\n"));
         assert!(!maps_everyone(""));
+    }
+
+    #[test]
+    fn a_list_adds_users_and_the_token_alone_everyone() {
+        let list = Trust::Users(vec![1001]);
+        assert!(trusts(&list, 1001, 1000, Some(65534)));
+        assert!(trusts(&list, 1000, 1000, Some(65534)));
+        assert!(!trusts(&list, 1002, 1000, Some(65534)));
+        assert!(!trusts(
+            &Trust::Users(vec![65534]),
+            65534,
+            1000,
+            Some(65534)
+        ));
+        assert!(trusts(&Trust::TokenAlone, 65534, 1000, Some(65534)));
     }
 }

@@ -5,11 +5,14 @@ use super::peer::Peer;
 use super::socket::{receive, send};
 use crate::driver::Driver;
 use crate::offer::Offer;
+use crate::options::Trust;
+use crate::private_fd::PrivateFd;
+use crate::wait::timespec;
 use gpuipc_core::{REQUEST_BYTES, Reply, ReplyStatus, Request, RequestKind};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +28,8 @@ const TABLE_FULL_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Server {
     driver: Driver,
-    listeners: Vec<OwnedFd>,
+    trust: Trust,
+    listeners: Vec<PrivateFd>,
     stop: Arc<OwnedFd>,
     clients: Vec<Client>,
     /// No accepting before this.
@@ -35,7 +39,7 @@ pub(super) struct Server {
 /// A connection.
 #[derive(Debug)]
 struct Client {
-    socket: OwnedFd,
+    socket: PrivateFd,
     trusted: bool,
     /// Closed then, unless a request comes first.
     expires: Instant,
@@ -51,6 +55,7 @@ enum Fate {
 impl Server {
     pub(super) fn new(
         driver: Driver,
+        trust: Trust,
         abstract_listener: OwnedFd,
         file_listener: Option<OwnedFd>,
         stop: Arc<OwnedFd>,
@@ -58,9 +63,11 @@ impl Server {
         let listeners = [Some(abstract_listener), file_listener]
             .into_iter()
             .flatten()
+            .map(PrivateFd::new)
             .collect();
         Self {
             driver,
+            trust,
             listeners,
             stop,
             clients: Vec::new(),
@@ -125,7 +132,9 @@ impl Server {
             .map(|client| client.expires)
             .chain(self.paused_until)
             .min();
-        let timeout = wake.map(|wake| timespec(wake.saturating_duration_since(now)));
+        // Rounded up, so that a wait never ends just before its time.
+        let timeout = wake
+            .map(|wake| timespec(wake.saturating_duration_since(now) + Duration::from_millis(1)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR | Errno::NOMEM | Errno::AGAIN) => return Ok(Ready::default()),
@@ -151,9 +160,9 @@ impl Server {
                 Ok(socket) => {
                     let peer = Peer::of(&socket);
                     log::debug!(target: "gpuipc::broker", "connection from {peer:?}");
-                    let trusted = peer.is_ok_and(Peer::is_trusted);
+                    let trusted = peer.is_ok_and(|peer| peer.is_trusted(&self.trust));
                     self.clients.push(Client {
-                        socket,
+                        socket: PrivateFd::new(socket),
                         trusted,
                         expires: Instant::now() + PATIENCE,
                     });
@@ -176,15 +185,6 @@ struct Ready {
     stop: bool,
     listeners: Vec<bool>,
     clients: Vec<bool>,
-}
-
-/// Rounds up, so that a wait never ends just before its time.
-fn timespec(duration: Duration) -> Timespec {
-    let duration = duration + Duration::from_millis(1);
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
 }
 
 /// Takes one request from a client and answers it.
@@ -305,11 +305,10 @@ fn answer(driver: Driver, request: &Request, trusted: bool) -> Answered {
 
 /// Whether the other end has not yet read what was sent (SIOCOUTQ).
 #[allow(unsafe_code)]
-fn has_unread_reply(socket: &OwnedFd) -> bool {
-    use std::os::fd::AsRawFd;
+fn has_unread_reply(socket: &PrivateFd) -> bool {
     let mut unread: libc::c_int = 0;
     // SAFETY: the descriptor is open; TIOCOUTQ (which is SIOCOUTQ) stores one
     // int, and `unread` is one.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut unread) };
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut unread) };
     result == 0 && unread > 0
 }

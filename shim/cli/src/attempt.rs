@@ -1,0 +1,88 @@
+//! A failed attempt as text, so that it can cross to another process.
+
+use gpuipc::Attempt;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Who made an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Export,
+    Import,
+}
+
+impl Side {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Export => "export",
+            Self::Import => "import",
+        }
+    }
+}
+
+/// A failed attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AttemptText {
+    side: Side,
+    handle_type: String,
+    step: String,
+    code: String,
+    reason: String,
+    hint: String,
+}
+
+impl AttemptText {
+    /// The attempts of one side.
+    pub(crate) fn all(side: Side, attempts: &[Attempt]) -> Vec<Self> {
+        let text = |attempt: &Attempt| Self {
+            side,
+            handle_type: attempt.handle_type.to_string(),
+            step: attempt.step.name().to_owned(),
+            code: attempt.code.to_string(),
+            reason: attempt.reason.why().to_owned(),
+            hint: attempt.reason.hint().to_owned(),
+        };
+        attempts.iter().map(text).collect()
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "side": self.side.name(),
+            "type": self.handle_type,
+            "step": self.step,
+            "code": self.code,
+            "reason": self.reason,
+            "hint": self.hint,
+        })
+    }
+
+    pub(crate) fn from_json(value: &Value) -> Option<Self> {
+        let text = |name: &str| value.get(name)?.as_str().map(str::to_owned);
+        let side = text("side")?;
+        Some(Self {
+            side: [Side::Export, Side::Import]
+                .into_iter()
+                .find(|known| known.name() == side)?,
+            handle_type: text("type")?,
+            step: text("step")?,
+            code: text("code")?,
+            reason: text("reason")?,
+            hint: text("hint")?,
+        })
+    }
+}
+
+impl fmt::Display for AttemptText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} failed at {}: {} [{}]; {}",
+            self.side.name(),
+            self.handle_type,
+            self.step,
+            self.reason,
+            self.code,
+            self.hint
+        )
+    }
+}

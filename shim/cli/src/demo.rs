@@ -1,0 +1,285 @@
+//! `gpuipc demo`: memory of every kind goes to a second process and back.
+
+use crate::attempt::{AttemptText, Side};
+use crate::child::Importer;
+use crate::driver::{Choice, Kind};
+use crate::importer;
+use crate::output::{Failure, line};
+use crate::pattern;
+use crate::session::Session;
+use crate::window::Window;
+use crate::{size, table};
+use gpuipc::{HandleType, Memory};
+use serde_json::{Value, json};
+use std::process::Command;
+use std::time::Duration;
+
+const DEFAULT_SILENCE_MS: u64 = 30_000;
+const DEFAULT_SIZE: usize = 64 << 20;
+/// The emulated driver copies through files.
+const DEFAULT_EMULATED_SIZE: usize = 4 << 20;
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The driver
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    driver: Choice,
+    /// Bytes to share, e.g. 512KiB, 64MiB, 1GiB [default: 64MiB, emulated: 4MiB]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    size: Option<usize>,
+    /// The GPU that holds the memory
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    device: i32,
+    /// The GPU that the second process maps the memory on [default: the same]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    importer_device: Option<i32>,
+    /// How long the other process may give no sign of life; an import may wait
+    /// half of it [default: 30000, and 5000 or GPUIPC_TIMEOUT_MS for an import]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
+    timeout_ms: Option<u64>,
+    /// One JSON object a line for each kind of memory
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of one kind of memory.
+struct Row {
+    memory: Memory,
+    bytes: usize,
+    allocated: bool,
+    offered: Vec<HandleType>,
+    used: Option<String>,
+    import_us: Option<u64>,
+    verified: bool,
+    attempts: Vec<AttemptText>,
+    error: Option<String>,
+}
+
+/// See the module.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let session = Session::on_device(args.driver, "--device", args.device)?;
+    let bytes = args.size.unwrap_or(match session.opened.kind {
+        Kind::Cuda => DEFAULT_SIZE,
+        Kind::Emulated => DEFAULT_EMULATED_SIZE,
+    });
+    if !args.json {
+        line(session.opened.describe(session.device))?;
+        if let Some(fabric) = session.opened.describe_fabric() {
+            line(fabric)?;
+        }
+    }
+    let mut rows = Vec::new();
+    let ended = share_all(args, &session, bytes, &mut rows);
+    if !args.json && !rows.is_empty() {
+        line(table_of(&rows))?;
+    }
+    ended?;
+    verdict(&rows)
+}
+
+/// Shares each kind in turn. Fails only where there is nobody to share with.
+fn share_all(
+    args: &Args,
+    session: &Session,
+    bytes: usize,
+    rows: &mut Vec<Row>,
+) -> Result<(), Failure> {
+    let silence_ms = args.timeout_ms.unwrap_or(DEFAULT_SILENCE_MS);
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::text(format!("this program's own file cannot be found: {error}"))
+    })?;
+    let mut command = Command::new(program);
+    command.args(importer::arguments(
+        session.opened.kind.name(),
+        args.importer_device.unwrap_or(session.device),
+        silence_ms,
+        args.timeout_ms.map(|timeout| timeout.div_ceil(2)),
+    ));
+    let mut importer = Importer::start(&mut command, Duration::from_millis(silence_ms))?;
+    for memory in Memory::ALL {
+        let row = share(session, &mut importer, memory, bytes)?;
+        if args.json {
+            line(json_of(&row, session))?;
+        }
+        rows.push(row);
+    }
+    importer.end()
+}
+
+fn share(
+    session: &Session,
+    importer: &mut Importer,
+    memory: Memory,
+    bytes: usize,
+) -> Result<Row, Failure> {
+    let mut row = Row {
+        memory,
+        bytes,
+        allocated: false,
+        offered: Vec::new(),
+        used: None,
+        import_us: None,
+        verified: false,
+        attempts: Vec::new(),
+        error: None,
+    };
+    let window = match Window::allocate(session, memory, bytes) {
+        Ok(window) => window,
+        Err(error) => {
+            row.error = Some(error.to_string());
+            return Ok(row);
+        }
+    };
+    row.allocated = true;
+    match exchange(session, importer, &window, &mut row) {
+        Ok(()) => row.verified = true,
+        // An error of the library lists its attempts below its first line; the
+        // row has them by themselves.
+        Err(Failure::Text(text)) => row.error = text.lines().next().map(str::to_owned),
+        Err(failure) => return Err(failure),
+    }
+    Ok(row)
+}
+
+/// Exports, has the importer verify and answer, verifies the answer.
+fn exchange(
+    session: &Session,
+    importer: &mut Importer,
+    window: &Window,
+    row: &mut Row,
+) -> Result<(), Failure> {
+    let exported = window.export(session).inspect_err(|error| {
+        row.attempts = AttemptText::all(Side::Export, error.attempts());
+    })?;
+    row.attempts = AttemptText::all(Side::Export, exported.attempts());
+    let [handle] = exported.handles() else {
+        return Err(Failure::text(
+            "one allocation was exported in several segments",
+        ));
+    };
+    row.offered = handle.types().types().into_iter().collect();
+    window.fill(pattern::offered_seed(handle), &mut || {
+        importer.still_working()
+    })?;
+    let answer = importer.import(handle)?;
+    row.used = answer.used;
+    row.import_us = answer.import_us;
+    row.attempts.extend(answer.attempts);
+    if let Some(error) = answer.error {
+        return Err(Failure::text(error));
+    }
+    if usize::try_from(answer.bytes) != Ok(row.bytes) {
+        return Err(Failure::text(format!(
+            "the importer mapped {} bytes instead of {}",
+            answer.bytes, row.bytes
+        )));
+    }
+    let difference = window.compare(pattern::answer_seed(handle), &mut || {
+        importer.still_working()
+    })?;
+    if let Some(difference) = difference {
+        return Err(Failure::text(format!(
+            "the exporter does not see what the importer wrote: {difference}"
+        )));
+    }
+    if !window.edges_are_untouched()? {
+        return Err(Failure::text(
+            "the importer wrote beyond the window that was exported",
+        ));
+    }
+    Ok(())
+}
+
+fn names(types: &[HandleType]) -> Vec<&'static str> {
+    types.iter().map(|handle_type| handle_type.name()).collect()
+}
+
+fn table_of(rows: &[Row]) -> String {
+    let heads = [
+        "memory",
+        "types offered",
+        "type used",
+        "bytes",
+        "verified",
+        "import time",
+    ];
+    let mut lines = vec![heads.map(str::to_owned)];
+    let or_dash = |text: String| {
+        if text.is_empty() {
+            "-".to_owned()
+        } else {
+            text
+        }
+    };
+    lines.extend(rows.iter().map(|row| {
+        let verified = match (row.allocated, row.verified) {
+            (false, _) => "-",
+            (true, true) => "yes",
+            (true, false) => "NO",
+        };
+        [
+            row.memory.to_string(),
+            or_dash(names(&row.offered).join(", ")),
+            or_dash(row.used.clone().unwrap_or_default()),
+            size::text(row.bytes as u64),
+            verified.to_owned(),
+            or_dash(
+                row.import_us
+                    .map(|time| format!("{time} us"))
+                    .unwrap_or_default(),
+            ),
+        ]
+    }));
+    let mut text = table::render(&lines);
+    for row in rows {
+        if let Some(error) = &row.error {
+            let what = if row.allocated {
+                "FAILED"
+            } else {
+                "not available"
+            };
+            text.push_str(&format!("\n{}: {what}: {error}", row.memory));
+        }
+        for attempt in &row.attempts {
+            text.push_str(&format!("\n{}: {attempt}", row.memory));
+        }
+    }
+    text
+}
+
+fn json_of(row: &Row, session: &Session) -> Value {
+    let attempts: Vec<Value> = row.attempts.iter().map(AttemptText::to_json).collect();
+    json!({
+        "driver": session.opened.kind.name(),
+        "driver_text": session.opened.describe(session.device),
+        "memory": row.memory.name(),
+        "allocated": row.allocated,
+        "offered": names(&row.offered),
+        "used": row.used,
+        "bytes": row.bytes,
+        "verified": row.verified,
+        "import_us": row.import_us,
+        "attempts": attempts,
+        "error": row.error,
+    })
+}
+
+/// Success is that all memory that exists here was verified, and some does.
+fn verdict(rows: &[Row]) -> Result<(), Failure> {
+    let failed: Vec<&str> = rows
+        .iter()
+        .filter(|row| row.allocated && !row.verified)
+        .map(|row| row.memory.name())
+        .collect();
+    if !failed.is_empty() {
+        return Err(Failure::text(format!(
+            "not verified: {}",
+            failed.join(", ")
+        )));
+    }
+    if !rows.iter().any(|row| row.verified) {
+        return Err(Failure::text("no kind of memory could be allocated"));
+    }
+    Ok(())
+}

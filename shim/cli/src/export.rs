@@ -1,0 +1,125 @@
+//! `gpuipc export`: memory on offer until the program is told to end.
+
+use crate::driver::Choice;
+use crate::handle_file::HandleFile;
+use crate::output::{Failure, line};
+use crate::pattern;
+use crate::session::Session;
+use crate::signals::EndSignals;
+use crate::size;
+use crate::window::Window;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use gpuipc::{GpuIpcMemHandle, Memory};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How the memory is allocated
+    #[arg(long, value_name = "KIND", value_parser = memory_parser())]
+    memory: Memory,
+    /// Bytes to share, e.g. 512KiB, 64MiB, 1GiB
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    size: usize,
+    /// Where the handle is written; who can read it can use the memory
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The driver
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    driver: Choice,
+    /// The GPU that holds the memory
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    device: i32,
+    /// End after this many seconds [default: at SIGINT, SIGTERM or SIGHUP]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=u64::from(u32::MAX)))]
+    hold_seconds: Option<u64>,
+}
+
+/// Reads a kind of memory by its name.
+fn memory_parser() -> impl TypedValueParser<Value = Memory> {
+    let names = Memory::ALL.map(Memory::name);
+    PossibleValuesParser::new(names).try_map(|name| {
+        Memory::ALL
+            .into_iter()
+            .find(|memory| memory.name() == name)
+            .ok_or("no kind of memory has this name")
+    })
+}
+
+/// See the module.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // Before the driver and the library start threads, which inherit it.
+    let signals = EndSignals::block()
+        .map_err(|error| Failure::text(format!("signals cannot be blocked: {error}")))?;
+    let session = Session::on_device(args.driver, "--device", args.device)?;
+    let window = Window::allocate(&session, args.memory, args.size).map_err(|error| {
+        Failure::text(format!(
+            "{} memory is not available: {error}{}",
+            args.memory,
+            session.opened.allocation_hint(args.memory)
+        ))
+    })?;
+    let exported = window.export(&session)?;
+    let [handle] = exported.handles() else {
+        return Err(Failure::text(
+            "one allocation was exported in several segments",
+        ));
+    };
+    window.fill(pattern::offered_seed(handle), &mut pattern::nobody_waits)?;
+    let file = HandleFile::write(&args.out, exported.handles())?;
+    let types: Vec<&str> = handle
+        .types()
+        .types()
+        .iter()
+        .map(|handle_type| handle_type.name())
+        .collect();
+    line(session.opened.describe(session.device))?;
+    line(format!(
+        "memory: {}, {} on GPU {}",
+        args.memory,
+        size::text(handle.length()),
+        session.device
+    ))?;
+    line(format!("offered: {}", types.join(", ")))?;
+    for attempt in exported.attempts() {
+        line(format!("not offered: {attempt}"))?;
+    }
+    line(format!("handle: {}", args.out.display()))?;
+    let end = args
+        .hold_seconds
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    line(match args.hold_seconds {
+        Some(seconds) => format!("on offer for {seconds} s, or until interrupted"),
+        None => "on offer until interrupted".to_owned(),
+    })?;
+    let signal = signals
+        .wait(end)
+        .map_err(|error| Failure::text(format!("signals cannot be waited for: {error}")))?;
+    drop(file);
+    line(match signal {
+        Some(name) => format!(
+            "the offer ends at {name}; {} is removed",
+            args.out.display()
+        ),
+        None => format!("the offer ends; {} is removed", args.out.display()),
+    })?;
+    line(what_the_memory_holds(&window, handle)?)
+}
+
+fn what_the_memory_holds(
+    window: &Window,
+    handle: &GpuIpcMemHandle,
+) -> Result<&'static str, Failure> {
+    let holds = |seed| {
+        let difference = window.compare(seed, &mut pattern::nobody_waits)?;
+        Ok::<_, Failure>(difference.is_none())
+    };
+    Ok(if holds(pattern::offered_seed(handle))? {
+        "the memory is as it was filled: no importer wrote an answer"
+    } else if holds(pattern::answer_seed(handle))? {
+        "an importer wrote its answer"
+    } else {
+        "the memory was written, but it holds no whole answer"
+    })
+}

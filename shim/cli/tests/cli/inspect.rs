@@ -1,0 +1,122 @@
+//! The command `inspect`: needs no driver, believes nothing.
+
+use crate::place::{Ended, Place};
+use gpuipc::core::{DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, Ticket, Token, Window};
+use gpuipc::{GpuIpcMemHandle, HANDLE_BYTES};
+use serde_json::Value;
+
+fn bytes() -> [u8; HANDLE_BYTES] {
+    let fields = HandleFields {
+        base_size: 4 << 20,
+        offset_from_base: 4096,
+        length: 1_000_000,
+        allocation_id: 77,
+        window: Window {
+            id: 5,
+            length: 1_000_000,
+            offset: 0,
+            segment_index: 0,
+            segment_count: 1,
+        },
+        device_uuid: DeviceUuid([0x11; 16]),
+        process_id: ProcessId([0x22; 16]),
+        host_id: HostId([0x33; 16]),
+        pid: 4242,
+        pid_namespace: 1,
+        net_namespace: 2,
+        ticket: Some(Ticket {
+            endpoint: Endpoint([0x44; 16]),
+            token: Token::new([0xab; 16]),
+            fd: Some(9),
+        }),
+        posix_fd: true,
+        fabric: Some([0xcd; 64]),
+        ..HandleFields::default()
+    };
+    GpuIpcMemHandle::new(&fields)
+        .expect("the fields keep the rules")
+        .encode()
+}
+
+fn inspect(bytes: &[u8], options: &[&str]) -> Ended {
+    let place = Place::new();
+    let file = place.path("handle");
+    std::fs::write(&file, bytes).expect("there is room");
+    let file = file.to_str().expect("plain letters");
+    place.run(["inspect", file].iter().chain(options))
+}
+
+#[test]
+fn a_handle_is_shown_without_its_secrets() {
+    let ended = inspect(&bytes(), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for part in [
+        "PosixFd, Fabric",
+        "976.5 KiB (1000000 bytes)",
+        "4 MiB",
+        "GPU-11111111-1111-1111-1111-111111111111",
+        "4242 in pid namespace 1",
+        "another host",
+        "token              (not shown)",
+        "fabric handle      (not shown)",
+    ] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    assert!(!ended.stdout.contains("abab"), "{ended:?}");
+    assert!(!ended.stdout.contains("cdcd"), "{ended:?}");
+}
+
+#[test]
+fn json_has_the_fields_by_their_names() {
+    let ended = inspect(&bytes(), &["--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let value: Value = serde_json::from_str(&ended.stdout).expect("one object");
+    assert_eq!(value["base_size"], 4 << 20);
+    assert_eq!(value["types"], Value::from(vec!["PosixFd", "Fabric"]));
+    assert_eq!(value["this_host"], false);
+    assert_eq!(value["fd"], 9);
+    assert_eq!(value["runtime_ipc"], Value::Null);
+    assert!(!ended.stdout.contains("abab"), "{ended:?}");
+    assert!(!ended.stdout.contains("cdcd"), "{ended:?}");
+}
+
+#[test]
+fn several_handles_in_one_file_are_all_shown() {
+    let ended = inspect(&[bytes(), bytes()].concat(), &["--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout.lines().count(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let good = bytes();
+    let mut damaged = good;
+    damaged[20] ^= 0x10;
+    let mut newer = good;
+    newer[4..6].copy_from_slice(&[9, 8]);
+    let mut foreign = good;
+    foreign[0] = b'X';
+    for (bytes, part) in [
+        (&good[..383], "length is 383 bytes"),
+        (&[], "length is 0 bytes"),
+        (&damaged, "the handle was damaged on its way"),
+        (&newer, "version is 9, for readers of version 8 or newer"),
+        (&foreign, "no gpuipc handle"),
+        (&[7; 2 << 20][..], "is no handle"),
+    ] {
+        for options in [&[][..], &["--json"]] {
+            let ended = inspect(bytes, options);
+            assert_eq!(ended.code, Some(1), "{part}: {ended:?}");
+            assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+            assert_eq!(ended.stdout, "");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let place = Place::new();
+    let ended = place.run(["inspect", "/nonexistent/handle"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("/nonexistent/handle cannot be read"));
+}
