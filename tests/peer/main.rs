@@ -14,6 +14,7 @@
 //! | `context none\|DEVICE`, `current` | `ok` |
 //! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
 //! | `fork` | `ok` and what the child saw |
+//! | `fork-stay` | `ok PID`: a child that neither execs nor ends by itself |
 //! | `state` | `ok` and one line that is the same when nothing leaked |
 
 use gpuipc::{Access, Buffer, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle};
@@ -24,6 +25,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, Write as _};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 struct Peer {
@@ -257,6 +260,7 @@ impl Peer {
                 Ok(String::new())
             }
             "fork" => Ok(self.fork()),
+            "fork-stay" => Ok(fork_stay()),
             "state" => Ok(state()),
             _ => Err("no such command".into()),
         }
@@ -317,6 +321,16 @@ impl Peer {
                 "device" => options.device(value.parse().map_err(|_| NotOk::from("device"))?),
                 "read-only" => options.access(Access::ReadOnly),
                 "live" => options.require_live(true),
+                "cancel" => {
+                    let after = value.parse().map_err(|_| NotOk::from("cancel"))?;
+                    let flag = Arc::new(AtomicBool::new(false));
+                    let set = Arc::clone(&flag);
+                    std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(after));
+                        set.store(true, Ordering::Relaxed);
+                    });
+                    options.cancel(flag)
+                }
                 _ => return Err("no such option".into()),
             };
         }
@@ -403,6 +417,21 @@ impl Peer {
         unsafe { libc::waitpid(pid, &mut status, 0) };
         format!("{said} status={status}")
     }
+}
+
+/// Forks a child that keeps what it inherited until it is killed with its
+/// parent's test.
+#[allow(unsafe_code)]
+fn fork_stay() -> String {
+    // SAFETY: the child only sleeps, and ends by _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // Not for ever: a test that fails leaves no process behind.
+        std::thread::sleep(Duration::from_secs(120));
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(0) };
+    }
+    pid.to_string()
 }
 
 fn pattern(seed: u64, offset: usize, len: usize) -> Vec<u8> {

@@ -166,3 +166,27 @@ fn an_unknown_device_is_an_error_of_its_own() {
         );
     }
 }
+
+#[test]
+fn memory_of_which_nobody_can_speak_is_mapped_as_unknown_unless_live_is_required() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("cuda-malloc", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 61"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    // No broker behind this name; another network namespace, so that this says
+    // nothing about the exporter's life.
+    let handle = gpuipc_tests::forge(&handle, |fields| {
+        fields.net_namespace ^= 1;
+        if let Some(ticket) = &mut fields.ticket {
+            ticket.endpoint.0[3] ^= 1;
+        }
+    });
+    let mem = pair.importer.import(&handle, "");
+    assert_eq!(mem.liveness, "Unknown");
+    pair.importer.ok(&format!("read {} 61 0", mem.id));
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
+    let before = pair.importer.state();
+    let refused = pair.importer.import_refused(&handle, "live");
+    assert_eq!(refused.attempts, ["RuntimeIpc/liveness/LivenessUnknown"]);
+    pair.importer.returns_to(&before);
+}

@@ -58,8 +58,14 @@ impl Impostor {
     }
 
     /// Answers one request by `answer` while the importer imports; gives the attempts.
-    fn answers(
+    fn answers(self, answer: impl FnOnce(UnixStream, Request) + Send) -> (Vec<String>, Duration) {
+        self.answers_with("timeout=1500", answer)
+    }
+
+    /// As [`Self::answers`], with options for the import.
+    fn answers_with(
         mut self,
+        options: &str,
         answer: impl FnOnce(UnixStream, Request) + Send,
     ) -> (Vec<String>, Duration) {
         let before = self.importer.state();
@@ -76,7 +82,7 @@ impl Impostor {
                 );
             });
             let start = Instant::now();
-            let refused = importer.import_refused(handle, "timeout=1500");
+            let refused = importer.import_refused(handle, options);
             (refused.attempts, start.elapsed())
         });
         self.importer.returns_to(&before);
@@ -110,6 +116,17 @@ fn a_silent_broker_ends_at_the_deadline() {
     });
     assert_eq!(attempts, ["PosixFd/broker-request/TimedOut"]);
     assert!(elapsed >= Duration::from_millis(1400), "{elapsed:?}");
+}
+
+#[test]
+fn a_cancelled_import_ends_without_waiting_for_its_deadline() {
+    let (attempts, elapsed) =
+        Impostor::new().answers_with("timeout=50000 cancel=200", |stream, _| {
+            let mut byte = [0];
+            let _ = (&stream).read(&mut byte);
+        });
+    assert_eq!(attempts, ["PosixFd/broker-request/Cancelled"]);
+    assert!(elapsed < Duration::from_secs(40), "{elapsed:?}");
 }
 
 #[test]
@@ -274,42 +291,56 @@ fn program_for_everyone(scratch: &Scratch) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn as_user(scratch: &Scratch, program: &str, uid: u32) -> Peer {
+fn as_user(scratch: &Scratch, program: &str, uid: u32, trust: &str) -> Peer {
     use std::os::unix::process::CommandExt;
     Peer::start_with(program, scratch, |command| {
-        command.uid(uid).gid(uid).current_dir("/");
+        command
+            .uid(uid)
+            .gid(uid)
+            .current_dir("/")
+            .env("GPUIPC_TRUST", trust);
     })
+}
+
+const NOBODY: u32 = 65534;
+const SOMEONE: u32 = 12345;
+
+/// What becomes of an import from one user's process by another's, with each
+/// side's policy: `ok`, or the attempt that failed.
+fn between_users(exporter: (u32, &str), importer: (u32, &str)) -> String {
+    let scratch = Scratch::new();
+    let program = program_for_everyone(&scratch);
+    let mut exporter = as_user(&scratch, &program, exporter.0, exporter.1);
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    exporter.ok(&format!("fill {buffer} 41"));
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let mut importer = as_user(&scratch, &program, importer.0, importer.1);
+    let answer = importer.ask(&format!(
+        "import {}",
+        gpuipc_tests::to_hex(&handle.encode())
+    ));
+    if let Some(rest) = answer.strip_prefix("ok ") {
+        let id = rest.split(' ').next().expect("a number").to_owned();
+        importer.ok(&format!("read {id} 41 0"));
+        return "ok".to_owned();
+    }
+    answer.split(' ').nth(2).expect("the attempts").to_owned()
+}
+
+fn can_be_other_users(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip(test, "only root can start processes of other users");
+    }
+    root
 }
 
 #[test]
 fn both_sides_refuse_another_user() {
-    if !rustix::process::geteuid().is_root() {
-        return skip(
-            "both_sides_refuse_another_user",
-            "only root can start processes of other users",
-        );
+    if !can_be_other_users("both_sides_refuse_another_user") {
+        return;
     }
-    const NOBODY: u32 = 65534;
-    const SOMEONE: u32 = 12345;
-    let scratch = Scratch::new();
-    let program = program_for_everyone(&scratch);
-    let import = |exporter: u32, importer: u32| {
-        let mut exporter = as_user(&scratch, &program, exporter);
-        let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-        exporter.ok(&format!("fill {buffer} 41"));
-        let (_, handle) = exporter.export(buffer, 0, LEN);
-        let mut importer = as_user(&scratch, &program, importer);
-        let answer = importer.ask(&format!(
-            "import {}",
-            gpuipc_tests::to_hex(&handle.encode())
-        ));
-        if let Some(rest) = answer.strip_prefix("ok ") {
-            let id = rest.split(' ').next().expect("a number").to_owned();
-            importer.ok(&format!("read {id} 41 0"));
-            return "ok".to_owned();
-        }
-        answer.split(' ').nth(2).expect("the attempts").to_owned()
-    };
+    let import = |exporter, importer| between_users((exporter, ""), (importer, ""));
     assert_eq!(import(SOMEONE, SOMEONE), "ok");
     assert_eq!(import(NOBODY, NOBODY), "ok");
     // The importer does not give its token to another user's process.
@@ -323,6 +354,25 @@ fn both_sides_refuse_another_user() {
     );
     // Root's broker is trusted, but does not serve everyone.
     assert_eq!(import(0, SOMEONE), "PosixFd/broker-request/UserRefused");
+}
+
+#[test]
+fn other_users_are_served_once_both_sides_trust_them() {
+    if !can_be_other_users("other_users_are_served_once_both_sides_trust_them") {
+        return;
+    }
+    assert_eq!(between_users((SOMEONE, "65534"), (NOBODY, "12345")), "ok");
+    assert_eq!(between_users((SOMEONE, ""), (0, "12345")), "ok");
+    assert_eq!(between_users((SOMEONE, "token"), (NOBODY, "token")), "ok");
+    // One side alone is not enough.
+    assert_eq!(
+        between_users((SOMEONE, ""), (NOBODY, "token")),
+        "PosixFd/broker-request/UserRefused"
+    );
+    assert_eq!(
+        between_users((SOMEONE, "token"), (NOBODY, "")),
+        "PosixFd/broker-connect/BrokerNotTrusted"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Who may go first, and what is left then.
 
 use crate::Pair;
+use std::time::{Duration, Instant};
 
 const LEN: u64 = 2 << 20;
 
@@ -102,4 +103,25 @@ fn a_forked_child_is_refused_and_takes_nothing_from_its_parent() {
     pair.importer.ok(&format!("read {} 14 0", mem.id));
     let mem = pair.importer.import(&by_legacy, "");
     pair.importer.ok(&format!("read {} 15 0", mem.id));
+}
+
+#[test]
+fn a_dead_exporter_is_seen_behind_a_forked_child_that_lives_on() {
+    for memory in ["cuda-malloc", "vmm-fd"] {
+        let mut pair = Pair::new();
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        let child = pair.exporter.ok("fork-stay");
+        let child = rustix::process::Pid::from_raw(child.parse().expect("a pid")).expect("a pid");
+        pair.exporter.kill();
+        let start = Instant::now();
+        let refused = pair.importer.import_refused(&handle, "timeout=45000");
+        assert_eq!(refused.status, "EXPORTER_GONE", "{memory}: {refused:?}");
+        assert!(
+            start.elapsed() < Duration::from_secs(40),
+            "it waited for the deadline"
+        );
+        rustix::process::kill_process(child, rustix::process::Signal::KILL)
+            .expect("the child is there");
+    }
 }

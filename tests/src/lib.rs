@@ -9,6 +9,12 @@
 mod peer;
 mod scratch;
 
+/// The README's Rust, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 pub use peer::{Imported, Peer, Refused};
 pub use scratch::Scratch;
 
