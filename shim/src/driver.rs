@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 /// A driver call that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,20 +72,46 @@ impl std::error::Error for DriverError {}
 /// What a driver call gives.
 pub(crate) type Result<T> = core::result::Result<T, DriverError>;
 
+/// Times one driver call for the log, where somebody reads it: driver calls
+/// cannot be interrupted, so a hang shows as the last line that says a call begins.
+struct Timer(Option<Instant>);
+
+impl Timer {
+    fn start(call: &str) -> Self {
+        Self(
+            log::log_enabled!(target: "gpuipc::gpu", log::Level::Trace).then(|| {
+                log::trace!(target: "gpuipc::gpu", "{call} ...");
+                Instant::now()
+            }),
+        )
+    }
+
+    fn stop(self, call: &str, code: CuResult) {
+        if let Some(start) = self.0 {
+            log::trace!(target: "gpuipc::gpu", "{call} took {:?}: {code}", start.elapsed());
+        }
+    }
+}
+
 /// Calls a table entry and turns its code into a `Result`.
 macro_rules! call {
     ($driver:expr, $field:ident($($arg:expr),* $(,)?)) => {{
         let info = sys::info::$field;
         match $driver.table.$field {
             None => Err(DriverError { call: info.symbol, cause: DriverCause::Missing(info.cuda_version) }),
-            // SAFETY: whoever made this `Driver` promised that the entry has
-            // CUDA's contract. Pointers passed here come from references or
-            // locals that outlive the call and have the type that the list of
-            // calls gives; all else is checked by the driver.
-            Some(function) => match unsafe { function($($arg),*) } {
-                CuResult::SUCCESS => Ok(()),
-                code => Err(DriverError { call: info.symbol, cause: DriverCause::Code(code) }),
-            },
+            Some(function) => {
+                let timer = Timer::start(info.symbol);
+                // SAFETY: whoever made this `Driver` promised that the entry
+                // has CUDA's contract. Pointers passed here come from
+                // references or locals that outlive the call and have the type
+                // that the list of calls gives; all else is checked by the driver.
+                let code = unsafe { function($($arg),*) };
+                timer.stop(info.symbol, code);
+                match code {
+                    CuResult::SUCCESS => Ok(()),
+                    code => Err(DriverError { call: info.symbol, cause: DriverCause::Code(code) }),
+                }
+            }
         }
     }};
 }

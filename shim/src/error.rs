@@ -2,7 +2,7 @@
 
 use crate::attempt::{Attempt, Reason};
 use crate::driver::DriverError;
-use crate::sys::LoadError;
+use crate::sys::{CuResult, LoadError};
 use core::fmt;
 use gpuipc_core::{DecodeError, Status};
 
@@ -200,7 +200,7 @@ impl Error {
             Self::Load(LoadError::Library { .. }) => Status::DRIVER_LIBRARY,
             Self::Load(LoadError::Symbol { .. }) => Status::DRIVER_SYMBOL,
             Self::Driver(error) => match error.code() {
-                Some(crate::sys::CuResult::NO_DEVICE) => Status::NO_DEVICE,
+                Some(CuResult::NO_DEVICE | CuResult::INVALID_DEVICE) => Status::NO_DEVICE,
                 Some(_) => Status::DRIVER_CALL,
                 None => Status::DRIVER_SYMBOL,
             },

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 /// What `--print native-static-libs` says of libgpuipc.a.
-const NATIVE_LIBRARIES: [&str; 7] = [
+pub(crate) const NATIVE_LIBRARIES: [&str; 7] = [
     "-lgcc_s",
     "-lutil",
     "-lrt",
@@ -64,6 +64,7 @@ impl Compiler {
             .target(&target)
             .opt_level(1)
             .debug(true)
+            .cargo_metadata(false)
             .cargo_output(false)
             .try_get_compiler()
             .ok()?;
@@ -122,7 +123,13 @@ fn run(command: &mut Command) {
     let output = command.output().expect("the compiler was found before");
     assert!(
         output.status.success(),
-        "{command:?}\n{}",
+        "{} {}\n{}",
+        command.get_program().display(),
+        command
+            .get_args()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" "),
         String::from_utf8_lossy(&output.stderr)
     );
 }

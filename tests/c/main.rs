@@ -9,6 +9,7 @@ mod header;
 mod programs;
 mod symbols;
 
+use gpuipc_tests::skip;
 use std::path::{Path, PathBuf};
 
 /// The folder of the C sources.
@@ -25,15 +26,4 @@ fn include() -> PathBuf {
 fn libraries() -> PathBuf {
     let binary = std::env::current_exe().expect("a test binary has a path");
     binary.parent().expect("a file has a folder").to_owned()
-}
-
-/// Says why a test did nothing. The line is shown whatever `--nocapture` says,
-/// since the harness captures only what goes through `print!`.
-fn skip(why: &str) {
-    use std::io::Write;
-    let name = std::thread::current().name().unwrap_or("test").to_owned();
-    let line = format!("SKIP {name}: {why}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr is open");
 }

@@ -1,1 +1,210 @@
-//! Programs in C.
+//! Programs in C, linked as their authors would, on the emulated driver.
+
+use crate::compiler::{Compiler, Language, Library};
+use crate::{libraries, skip, sources};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The exit status of a program in which valgrind found something.
+const FOUND: &str = "99";
+
+/// Two folders of one test's own, removed with all that is in them.
+struct Folders {
+    /// What the emulated driver and the brokers work in.
+    machine: PathBuf,
+    /// Where the program is made.
+    made: PathBuf,
+}
+
+impl Folders {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("gpuipc-c-{}-{number}", std::process::id());
+        // In memory where there is such a place; a short path, since a socket's is
+        // limited. Programs are not made there: it need not allow to execute them.
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let folders = Self {
+            machine: parent.join(&name),
+            made: Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name),
+        };
+        for folder in [folders.gpu(), folders.sockets(), folders.made.clone()] {
+            std::fs::create_dir_all(folder).expect("the folder can be made");
+        }
+        folders
+    }
+
+    fn gpu(&self) -> PathBuf {
+        self.machine.join("gpu")
+    }
+
+    fn sockets(&self) -> PathBuf {
+        self.machine.join("sockets")
+    }
+}
+
+impl Drop for Folders {
+    fn drop(&mut self) {
+        for folder in [&self.machine, &self.made] {
+            if let Err(error) = std::fs::remove_dir_all(folder) {
+                eprintln!("{} stays: {error}", folder.display());
+            }
+        }
+    }
+}
+
+/// Compiles `source` and runs it with `arguments`. `None`: what it takes is not
+/// installed.
+fn output(
+    source: &str,
+    library: Library,
+    arguments: &[&str],
+    under: Under,
+    log: &str,
+) -> Option<Output> {
+    let Some(compiler) = Compiler::find(Language::C) else {
+        skip(Language::C.missing());
+        return None;
+    };
+    if matches!(under, Under::Valgrind) && !exists("valgrind") {
+        skip("valgrind not installed");
+        return None;
+    }
+    let folders = Folders::new();
+    let program = compiler.program(&sources().join(source), library, &folders.made);
+    let mut command = under.command(&program);
+    command
+        .args(arguments)
+        .env("GPUIPC_LIBCUDA", libraries().join("libgpuipc_emulated.so"))
+        .env("GPUIPC_EMULATED_DIR", folders.gpu())
+        .env("GPUIPC_SOCKET_DIR", folders.sockets())
+        .env("GPUIPC_LOG", log)
+        .env_remove("GPUIPC_TYPES")
+        .env_remove("GPUIPC_TIMEOUT_MS")
+        .env_remove("GPUIPC_TRUST")
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        // Cargo's, which would find the shared library instead of the program's own path.
+        .env_remove("LD_LIBRARY_PATH")
+        .stdin(Stdio::null());
+    Some(command.output().expect("the program can be started"))
+}
+
+/// What a program runs under.
+#[derive(Clone, Copy)]
+enum Under {
+    Nothing,
+    Valgrind,
+}
+
+impl Under {
+    fn command(self, program: &Path) -> Command {
+        match self {
+            Self::Nothing => Command::new(program),
+            Self::Valgrind => {
+                let mut command = Command::new("valgrind");
+                command
+                    .args(["--quiet", "--leak-check=full"])
+                    // Rust's hash tables point into the middle of their memory,
+                    // which counts as possibly lost.
+                    .arg("--show-leak-kinds=definite")
+                    .arg("--errors-for-leak-kinds=definite")
+                    .arg(format!("--error-exitcode={FOUND}"))
+                    .arg(program);
+                command
+            }
+        }
+    }
+}
+
+/// Compiles `source` and runs it; it must succeed, and write nothing to stderr.
+fn run(source: &str, library: Library, arguments: &[&str], under: Under) {
+    let Some(output) = output(source, library, arguments, under, "off") else {
+        return;
+    };
+    // A quiet valgrind writes nothing but what it found, in a child, too.
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{source} {arguments:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn exists(program: &str) -> bool {
+    Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[test]
+fn two_c_processes_share_cuda_malloc_memory_static() {
+    run("share.c", Library::Static, &["cuda-malloc"], Under::Nothing);
+}
+
+#[test]
+fn two_c_processes_share_vmm_memory_static() {
+    run("share.c", Library::Static, &["vmm-fd"], Under::Nothing);
+}
+
+#[test]
+fn two_c_processes_share_cuda_malloc_memory_shared() {
+    run("share.c", Library::Shared, &["cuda-malloc"], Under::Nothing);
+}
+
+#[test]
+fn two_c_processes_share_vmm_memory_shared() {
+    run("share.c", Library::Shared, &["vmm-fd"], Under::Nothing);
+}
+
+#[test]
+fn bad_input_gives_the_named_status() {
+    run("bad_input.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn valgrind_finds_nothing_in_sharing_cuda_malloc_memory() {
+    run(
+        "share.c",
+        Library::Static,
+        &["cuda-malloc"],
+        Under::Valgrind,
+    );
+}
+
+#[test]
+fn valgrind_finds_nothing_in_sharing_vmm_memory() {
+    run("share.c", Library::Static, &["vmm-fd"], Under::Valgrind);
+}
+
+#[test]
+fn valgrind_finds_nothing_in_bad_input() {
+    run("bad_input.c", Library::Static, &[], Under::Valgrind);
+}
+
+#[test]
+fn the_log_goes_to_stderr_where_gpuipc_log_asks_for_it() {
+    let Some(output) = output(
+        "share.c",
+        Library::Static,
+        &["vmm-fd"],
+        Under::Nothing,
+        "debug",
+    ) else {
+        return;
+    };
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    let exported =
+        |line: &str| line.starts_with("gpuipc::gpu[") && line.contains("DEBUG: exported");
+    assert!(log.lines().any(exported), "{log}");
+}

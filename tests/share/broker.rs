@@ -327,17 +327,17 @@ fn between_users(exporter: (u32, &str), importer: (u32, &str)) -> String {
     answer.split(' ').nth(2).expect("the attempts").to_owned()
 }
 
-fn can_be_other_users(test: &str) -> bool {
+fn can_be_other_users() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        skip(test, "only root can start processes of other users");
+        skip("only root can start processes of other users");
     }
     root
 }
 
 #[test]
 fn both_sides_refuse_another_user() {
-    if !can_be_other_users("both_sides_refuse_another_user") {
+    if !can_be_other_users() {
         return;
     }
     let import = |exporter, importer| between_users((exporter, ""), (importer, ""));
@@ -358,7 +358,7 @@ fn both_sides_refuse_another_user() {
 
 #[test]
 fn other_users_are_served_once_both_sides_trust_them() {
-    if !can_be_other_users("other_users_are_served_once_both_sides_trust_them") {
+    if !can_be_other_users() {
         return;
     }
     assert_eq!(between_users((SOMEONE, "65534"), (NOBODY, "12345")), "ok");
@@ -380,10 +380,7 @@ fn a_folder_of_one_s_own_carries_the_broker_across_network_namespaces() {
     use std::process::Command;
     let unshare = Command::new("unshare").args(["--net", "true"]).output();
     if !unshare.is_ok_and(|output| output.status.success()) {
-        return skip(
-            "a_folder_of_one_s_own_carries_the_broker_across_network_namespaces",
-            "unshare --net does not work here",
-        );
+        return skip("unshare --net does not work here");
     }
     let scratch = Scratch::new();
     let folder = scratch.path().join("sockets");

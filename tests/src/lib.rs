@@ -79,7 +79,16 @@ pub fn pattern_byte(seed: u64, index: u64) -> u8 {
     mixed.to_be_bytes()[0]
 }
 
-/// Says visibly that something was not tried, and why.
-pub fn skip(test: &str, why: &str) {
-    eprintln!("SKIP {test}: {why}");
+/// Says why the running test did nothing. The line is shown whatever
+/// `--nocapture` says, since the harness captures only what goes through `print!`.
+///
+/// # Panics
+/// If stderr is closed.
+pub fn skip(why: &str) {
+    use std::io::Write;
+    let name = std::thread::current().name().unwrap_or("test").to_owned();
+    let line = format!("SKIP {name}: {why}\n");
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("stderr is open");
 }

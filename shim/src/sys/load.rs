@@ -4,6 +4,7 @@
 use super::calls::{CallInfo, DriverTable};
 use core::ffi::c_void;
 use core::fmt;
+use core::mem::ManuallyDrop;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use std::ffi::{CString, OsStr, OsString};
 
@@ -86,8 +87,8 @@ pub unsafe fn load(library: &OsStr) -> Result<DriverTable, LoadError> {
                 message,
             }
         })?;
-    // Leaked on purpose: see above.
-    let opened: &'static Library = Box::leak(Box::new(opened));
+    // Never closed: see above.
+    let opened = ManuallyDrop::new(opened);
     let find = |info: &CallInfo| -> Result<Option<*const c_void>, LoadError> {
         let missing = LoadError::Symbol {
             path: library.to_owned(),
