@@ -58,28 +58,29 @@ impl Impostor {
     }
 
     /// Answers one request by `answer` while the importer imports; gives the attempts.
-    fn answers(self, answer: impl FnOnce(UnixStream, Request) + Send) -> (Vec<String>, Duration) {
-        self.answers_with("timeout=1500", answer)
+    fn answers(self, answer: impl FnMut(UnixStream, Request) + Send) -> (Vec<String>, Duration) {
+        self.answers_with("timeout=1500", 1, answer)
     }
 
-    /// As [`Self::answers`], with options for the import.
+    /// As [`Self::answers`], with options for the import, and that many requests.
     fn answers_with(
         mut self,
         options: &str,
-        answer: impl FnOnce(UnixStream, Request) + Send,
+        requests: usize,
+        mut answer: impl FnMut(UnixStream, Request) + Send,
     ) -> (Vec<String>, Duration) {
         let before = self.importer.state();
         let listener = &self.listener;
         let (importer, handle) = (&mut self.importer, &self.handle);
         let (attempts, elapsed) = std::thread::scope(|scope| {
             scope.spawn(move || {
-                let mut stream = accept(listener);
-                let mut bytes = [0; 64];
-                let got = stream.read(&mut bytes).expect("a request");
-                answer(
-                    stream,
-                    Request::decode(&bytes[..got]).expect("a valid request"),
-                );
+                for _ in 0..requests {
+                    let mut stream = accept(listener);
+                    let mut bytes = [0; 64];
+                    let got = stream.read(&mut bytes).expect("a request");
+                    let request = Request::decode(&bytes[..got]).expect("a valid request");
+                    answer(stream, request);
+                }
             });
             let start = Instant::now();
             let refused = importer.import_refused(handle, options);
@@ -121,7 +122,7 @@ fn a_silent_broker_ends_at_the_deadline() {
 #[test]
 fn a_cancelled_import_ends_without_waiting_for_its_deadline() {
     let (attempts, elapsed) =
-        Impostor::new().answers_with("timeout=50000 cancel=200", |stream, _| {
+        Impostor::new().answers_with("timeout=50000 cancel=200", 1, |stream, _| {
             let mut byte = [0];
             let _ = (&stream).read(&mut byte);
         });
@@ -131,7 +132,8 @@ fn a_cancelled_import_ends_without_waiting_for_its_deadline() {
 
 #[test]
 fn a_broker_that_hangs_up_is_a_dead_exporter() {
-    let (attempts, _) = Impostor::new().answers(|stream, _| drop(stream));
+    // The importer tries again twice: a busy broker hangs up on who is silent.
+    let (attempts, _) = Impostor::new().answers_with("timeout=20000", 3, |stream, _| drop(stream));
     assert_eq!(attempts, ["PosixFd/broker-request/ExporterGone"]);
 }
 

@@ -6,6 +6,7 @@ mod broker;
 mod chain;
 mod context;
 mod forged;
+mod hostile;
 mod lifetimes;
 mod load;
 mod round_trip;

@@ -6,6 +6,7 @@ use super::peer::{Peer, peer_process};
 use super::socket::{receive, send};
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::options::Trust;
+use crate::sys::CuResult;
 use crate::wait::{Ended, Wait};
 use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket};
 use rustix::event::{PollFd, PollFlags};
@@ -48,44 +49,32 @@ pub(crate) fn ask(
     reach: Reach<'_>,
     wait: &Wait,
 ) -> Result<Answer, Failure> {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-    let broker = Connection::open(ticket.endpoint, reach, wait)?;
+    let mut lost = 0;
     loop {
-        let request = Request {
-            kind,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            allocation_id,
-            token: ticket.token,
+        let failure = match Connection::open(ticket.endpoint, reach, wait)
+            .and_then(|broker| broker.ask(kind, ticket, allocation_id, wait))
+        {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
         };
-        send(&broker.socket, &request.encode(), None).map_err(lost)?;
-        let (reply, fd) = broker.read_reply(&request, wait)?;
-        let refused = |reason| Err(Failure::refused(Step::BrokerRequest, reason));
-        return match (reply.status, fd) {
-            (ReplyStatus::FdAttached, Some(fd)) => Ok(Answer::Fd(fd)),
-            (ReplyStatus::MemoryUnchanged, None) => Ok(Answer::MemoryUnchanged),
-            (ReplyStatus::MemoryChanged, None) => Ok(Answer::MemoryChanged),
-            (ReplyStatus::OfferWithdrawn, None) => refused(Reason::OfferWithdrawn),
-            (ReplyStatus::NotPermitted, None) => refused(Reason::UserRefused),
-            (ReplyStatus::NoFd, None) => refused(Reason::NoDescriptor),
-            (ReplyStatus::Busy, None) => {
-                let code = Code::Os(i32::try_from(reply.detail).unwrap_or(0));
-                match wait.pause(RETRY_PAUSE) {
-                    Ok(()) => continue,
-                    Err(Ended::TimedOut) => Err(Failure {
-                        step: Step::BrokerRequest,
-                        code,
-                        reason: Reason::BrokerBusy,
-                    }),
-                    Err(ended) => Err(unfinished(Step::BrokerRequest, ended)),
-                }
+        let again = match failure.reason {
+            Reason::BrokerBusy => failure.step == Step::BrokerRequest,
+            // A broker whose places are all taken hangs up on who is silent;
+            // a request may have been on its way.
+            Reason::ExporterGone if failure.step == Step::BrokerRequest => {
+                lost += 1;
+                lost < 3
             }
-            (ReplyStatus::CheckFailed, None) => Err(Failure {
-                step: Step::BrokerRequest,
-                code: Code::Driver(crate::sys::CuResult(reply.detail)),
-                reason: Reason::LivenessUnknown,
-            }),
-            _ => refused(Reason::BrokerBadReply),
+            _ => false,
         };
+        if !again {
+            return Err(failure);
+        }
+        match wait.pause(RETRY_PAUSE) {
+            Ok(()) => {}
+            Err(Ended::TimedOut) => return Err(failure),
+            Err(ended) => return Err(unfinished(Step::BrokerRequest, ended)),
+        }
     }
 }
 
@@ -114,6 +103,49 @@ impl Connection {
             Ok(process) => Ok(Self { socket, process }),
             Err(Errno::SRCH) => refused(Reason::ExporterGone),
             Err(errno) => Err(Failure::os(Step::BrokerConnect, Reason::System, errno)),
+        }
+    }
+
+    /// Sends one request and reads its answer.
+    fn ask(
+        &self,
+        kind: RequestKind,
+        ticket: &Ticket,
+        allocation_id: u64,
+        wait: &Wait,
+    ) -> Result<Answer, Failure> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let request = Request {
+            kind,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            allocation_id,
+            token: ticket.token,
+        };
+        send(&self.socket, &request.encode(), None).map_err(lost)?;
+        let (reply, fd) = self.read_reply(&request, wait)?;
+        let failed = |code, reason| {
+            Err(Failure {
+                step: Step::BrokerRequest,
+                code,
+                reason,
+            })
+        };
+        match (reply.status, fd) {
+            (ReplyStatus::FdAttached, Some(fd)) => Ok(Answer::Fd(fd)),
+            (ReplyStatus::MemoryUnchanged, None) => Ok(Answer::MemoryUnchanged),
+            (ReplyStatus::MemoryChanged, None) => Ok(Answer::MemoryChanged),
+            (ReplyStatus::OfferWithdrawn, None) => failed(Code::None, Reason::OfferWithdrawn),
+            (ReplyStatus::NotPermitted, None) => failed(Code::None, Reason::UserRefused),
+            (ReplyStatus::NoFd, None) => failed(Code::None, Reason::NoDescriptor),
+            (ReplyStatus::Busy, None) => {
+                let errno = i32::try_from(reply.detail).unwrap_or(0);
+                failed(Code::Os(errno), Reason::BrokerBusy)
+            }
+            (ReplyStatus::CheckFailed, None) => failed(
+                Code::Driver(CuResult(reply.detail)),
+                Reason::LivenessUnknown,
+            ),
+            _ => failed(Code::None, Reason::BrokerBadReply),
         }
     }
 

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 const MAX_CLIENTS: usize = 128;
 /// How long a client may be connected without a request. Importers ask at once.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same while others wait because all places are taken: the client that has
+/// been silent longest makes room then.
+const PATIENCE_WHEN_FULL: Duration = Duration::from_millis(50);
 /// How long the listeners are left alone after the file table was full: `poll`
 /// would report them for ever.
 const TABLE_FULL_PAUSE: Duration = Duration::from_millis(50);
@@ -41,8 +44,8 @@ pub(super) struct Server {
 struct Client {
     socket: PrivateFd,
     trusted: bool,
-    /// Closed then, unless a request comes first.
-    expires: Instant,
+    /// When it connected, or last had an answer.
+    silent_since: Instant,
 }
 
 /// What becomes of a connection.
@@ -79,7 +82,8 @@ impl Server {
     pub(super) fn run(mut self) {
         loop {
             let now = Instant::now();
-            self.clients.retain(|client| client.expires > now);
+            self.clients
+                .retain(|client| now < client.silent_since + PATIENCE);
             if self.paused_until.is_some_and(|until| until <= now) {
                 self.paused_until = None;
             }
@@ -108,7 +112,8 @@ impl Server {
     }
 
     fn wait(&self, now: Instant) -> rustix::io::Result<Ready> {
-        let accepting = self.paused_until.is_none() && self.clients.len() < MAX_CLIENTS;
+        let room_from = self.room_from();
+        let accepting = self.paused_until.is_none() && room_from.is_none_or(|from| from <= now);
         let listening = if accepting {
             PollFlags::IN
         } else {
@@ -126,11 +131,13 @@ impl Server {
                 .iter()
                 .map(|client| PollFd::new(&client.socket, PollFlags::IN)),
         );
-        let wake = self
+        let expiries = self
             .clients
             .iter()
-            .map(|client| client.expires)
+            .map(|client| client.silent_since + PATIENCE);
+        let wake = expiries
             .chain(self.paused_until)
+            .chain(room_from.filter(|from| *from > now))
             .min();
         // Rounded up, so that a wait never ends just before its time.
         let timeout = wake
@@ -151,8 +158,38 @@ impl Server {
         })
     }
 
+    /// When the next connection may be accepted; `None` for at once.
+    fn room_from(&self) -> Option<Instant> {
+        if self.clients.len() < MAX_CLIENTS {
+            return None;
+        }
+        let oldest = self.clients.iter().map(|client| client.silent_since).min();
+        oldest.map(|oldest| oldest + PATIENCE_WHEN_FULL)
+    }
+
+    /// Makes room for one more, if somebody has been silent for long enough.
+    fn make_room(&mut self) -> bool {
+        match self.room_from() {
+            None => true,
+            Some(from) if from > Instant::now() => false,
+            Some(_) => {
+                let silent = |index: &usize| self.clients[*index].silent_since;
+                if let Some(oldest) = (0..self.clients.len()).min_by_key(silent) {
+                    log::debug!(target: "gpuipc::broker", "a silent client makes room");
+                    self.clients.swap_remove(oldest);
+                }
+                true
+            }
+        }
+    }
+
     fn accept(&mut self, listener: usize) {
-        while self.clients.len() < MAX_CLIENTS {
+        // One for one, so that those who came first are looked at before they
+        // have to make room.
+        for _ in 0..MAX_CLIENTS {
+            if !self.make_room() {
+                return;
+            }
             match accept_with(
                 &self.listeners[listener],
                 SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
@@ -164,7 +201,7 @@ impl Server {
                     self.clients.push(Client {
                         socket: PrivateFd::new(socket),
                         trusted,
-                        expires: Instant::now() + PATIENCE,
+                        silent_since: Instant::now(),
                     });
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -257,7 +294,7 @@ fn serve(driver: Driver, client: &mut Client) -> Fate {
         }
         sent => sent,
     };
-    client.expires = Instant::now() + PATIENCE;
+    client.silent_since = Instant::now();
     if sent.is_ok() && client.trusted {
         Fate::Keep
     } else {
