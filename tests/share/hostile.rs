@@ -4,6 +4,7 @@
 
 use crate::Pair;
 use gpuipc_core::{GpuIpcMemHandle, Request, RequestKind, Token};
+use gpuipc_tests::Peer;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -161,6 +162,12 @@ fn honest_importers_are_served_beside_any_number_of_hostile_clients() {
 #[test]
 fn an_idle_exporter_uses_no_time_and_does_not_wake_up() {
     let mut pair = Pair::new();
+    // A folder of its own: a broker that starts looks whether the others in its
+    // folder live, and so wakes them.
+    let folder = pair.scratch.path().join("sockets");
+    pair.exporter = Peer::start_with(crate::PROGRAM, &pair.scratch, |command| {
+        command.env("GPUIPC_SOCKET_DIR", folder);
+    });
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     let mem = pair.importer.import(&handle, "");
@@ -194,7 +201,16 @@ fn an_idle_exporter_uses_no_time_and_does_not_wake_up() {
         all.sort();
         all
     };
-    let before = threads(pair.exporter.pid());
+    // What the import left to do is done once nothing happens for a second.
+    let mut before = threads(pair.exporter.pid());
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = threads(pair.exporter.pid());
+        if now == before {
+            break;
+        }
+        before = now;
+    }
     assert!(
         before
             .iter()
