@@ -7,6 +7,7 @@ mod chain;
 mod context;
 mod forged;
 mod hostile;
+mod kills;
 mod lifetimes;
 mod load;
 mod round_trip;

@@ -112,12 +112,20 @@ impl Peer {
         }
     }
 
+    /// Sends a line without waiting for its answer.
+    ///
+    /// # Panics
+    /// If the peer has ended.
+    pub fn send(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").expect("the peer takes a line");
+    }
+
     /// Sends a line and waits for its answer.
     ///
     /// # Panics
     /// If none comes.
     pub fn ask(&mut self, line: &str) -> String {
-        writeln!(self.stdin, "{line}").expect("the peer takes a line");
+        self.send(line);
         self.next_line(line)
     }
 
