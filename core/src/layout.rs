@@ -118,7 +118,14 @@ pub(crate) mod ticket {
     pub(crate) const ENDPOINT: At<16> = Field::at(0);
     pub(crate) const TOKEN: At<16> = Field::at(16);
     pub(crate) const FD: At<4> = Field::at(32);
-    pub(crate) const RESERVED: At<28> = Field::at(36);
+    pub(crate) const LEDGER_FD: At<4> = Field::at(36);
+    pub(crate) const LEDGER_SLOT: At<4> = Field::at(40);
+    pub(crate) const RESERVED: At<4> = Field::at(44);
+    pub(crate) const LEDGER_DEVICE: At<8> = Field::at(48);
+    pub(crate) const LEDGER_INODE: At<8> = Field::at(56);
+
+    /// All of the ledger but the inode, which says whether there is one.
+    pub(crate) const LEDGER_BUT_INODE: At<20> = Field::at(36);
 }
 
 /// What an importer sends to the broker.
@@ -228,7 +235,11 @@ mod tests {
             ENDPOINT.range(),
             TOKEN.range(),
             FD.range(),
+            LEDGER_FD.range(),
+            LEDGER_SLOT.range(),
             RESERVED.range(),
+            LEDGER_DEVICE.range(),
+            LEDGER_INODE.range(),
         ];
         fills(&ticket, SLOT_BYTES);
         let request = [

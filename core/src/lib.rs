@@ -61,6 +61,6 @@ pub use identity::{ClusterUuid, DeviceUuid, Endpoint, HostId, ProcessId};
 pub use layout::{FORMAT_VERSION, HANDLE_BYTES, REPLY_BYTES, REQUEST_BYTES, SLOT_BYTES};
 pub use message::{Reply, ReplyStatus, Request, RequestKind};
 pub use status::Status;
-pub use ticket::Ticket;
+pub use ticket::{LedgerEntry, Ticket};
 pub use token::Token;
 pub use types::{Attributes, HandleType, TypeFlags, TypeList};

@@ -80,17 +80,25 @@ pub(crate) fn check_sum(handle: &GpuIpcMemHandle, bytes: &[u8; HANDLE_BYTES]) ->
     }
 }
 
-/// What fields can say and a handle cannot: -1 is "none" on the wire.
+/// What fields can say and a handle cannot: -1 is "no descriptor" on the wire, and inode 0 "no
+/// ledger".
 pub(crate) fn check_fields(fields: &HandleFields) -> Checked {
-    match fields.ticket.and_then(|ticket| ticket.fd) {
-        Some(fd) => rule(
-            fd >= 0,
-            "ticket.fd",
-            fd.cast_unsigned().into(),
-            "a descriptor's number is at least 0 (none is None)",
-        ),
-        None => Ok(()),
-    }
+    let Some(ticket) = fields.ticket else {
+        return Ok(());
+    };
+    let fd = ticket.fd.unwrap_or(0);
+    rule(
+        fd >= 0,
+        "ticket.fd",
+        fd.cast_unsigned().into(),
+        "a descriptor's number is at least 0 (none is None)",
+    )?;
+    rule(
+        ticket.ledger.is_none_or(|ledger| ledger.inode != 0),
+        "ticket.ledger.inode",
+        0,
+        "no file has inode 0 (no ledger is None)",
+    )
 }
 
 /// What the handle says makes sense.

@@ -13,7 +13,11 @@ pub(crate) struct TicketSlot {
     endpoint: [u8; 16],
     token: [u8; 16],
     fd: i32,
-    reserved: [u8; 28],
+    ledger_fd: i32,
+    ledger_slot: u32,
+    reserved: u32,
+    ledger_device: u64,
+    ledger_inode: u64,
 }
 
 /// One slot of a handle. Which member is meant, the handle's type flags and attributes say.
@@ -47,8 +51,12 @@ const _: () = assert!(
     "C and the wire agree on the ticket's fd"
 );
 const _: () = assert!(
-    ticket::RESERVED.is(offset_of!(TicketSlot, reserved), 28),
-    "C and the wire agree on the ticket's reserved bytes"
+    ticket::LEDGER_FD.is(offset_of!(TicketSlot, ledger_fd), 4)
+        && ticket::LEDGER_SLOT.is(offset_of!(TicketSlot, ledger_slot), 4)
+        && ticket::RESERVED.is(offset_of!(TicketSlot, reserved), 4)
+        && ticket::LEDGER_DEVICE.is(offset_of!(TicketSlot, ledger_device), 8)
+        && ticket::LEDGER_INODE.is(offset_of!(TicketSlot, ledger_inode), 8),
+    "C and the wire agree on the ticket's ledger"
 );
 
 impl Slot {

@@ -185,7 +185,7 @@ mod tests {
             .map(Status)
             .filter(|s| s.name() != "UNKNOWN")
             .collect();
-        assert_eq!(known.len(), 24);
+        assert_eq!(known.len(), 26);
         for status in known {
             assert!(names.insert(status.name()), "{status}");
             assert!(texts.insert(status.text()), "{status}");

@@ -27,9 +27,10 @@ macro_rules! golden {
     };
 }
 
-const HANDLES: [(&str, &str); 7] = [
+const HANDLES: [(&str, &str); 8] = [
     golden!("legacy"),
     golden!("fd"),
+    golden!("fd-ledger"),
     golden!("fd-fabric"),
     golden!("pool"),
     golden!("host-numa"),

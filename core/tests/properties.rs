@@ -7,7 +7,8 @@ mod samples;
 
 use gpuipc_core::{
     ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, HostId,
-    ProcessId, Reply, ReplyStatus, Request, RequestKind, Ticket, Token, Window, checksum_of,
+    LedgerEntry, ProcessId, Reply, ReplyStatus, Request, RequestKind, Ticket, Token, Window,
+    checksum_of,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -75,11 +76,22 @@ fn window(length: u64) -> impl Strategy<Value = Window> {
 }
 
 fn ticket() -> impl Strategy<Value = Ticket> {
-    let fd = proptest::option::of(0..=i32::MAX);
-    (any::<[u8; 16]>(), any::<[u8; 16]>(), fd).prop_map(|(endpoint, token, fd)| Ticket {
+    let fd = 0..=i32::MAX;
+    let ledger = (0..=i32::MAX, any::<u32>(), any::<u64>(), 1..=u64::MAX);
+    let ledger = ledger.prop_map(|(fd, slot, device, inode)| LedgerEntry {
+        fd,
+        slot,
+        device,
+        inode,
+    });
+    let fd = proptest::option::of(fd);
+    let ledger = proptest::option::of(ledger);
+    let names = (any::<[u8; 16]>(), any::<[u8; 16]>());
+    (names, fd, ledger).prop_map(|((endpoint, token), fd, ledger)| Ticket {
         endpoint: Endpoint(endpoint),
         token: Token::new(token),
         fd,
+        ledger,
     })
 }
 

@@ -9,8 +9,8 @@
 mod samples;
 
 use gpuipc_core::{
-    Attributes, DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, Ticket,
-    TypeFlags, checksum_of,
+    Attributes, DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, LedgerEntry,
+    Ticket, TypeFlags, checksum_of,
 };
 
 fn encoded(fields: &HandleFields) -> [u8; HANDLE_BYTES] {
@@ -226,7 +226,7 @@ fn slot_2_is_zero_unless_announced() {
 
 #[test]
 fn a_tickets_reserved_bytes_are_zero_in_version_1() {
-    for at in [292, 319] {
+    for at in [300, 303] {
         let wrong = broken(&samples::fd(), &[(at, &[1])]);
         assert_eq!(wrong, ("ticket.reserved", at.try_into().unwrap()));
     }
@@ -240,6 +240,83 @@ fn a_tickets_descriptor_is_a_number_or_none() {
     assert_eq!(none.ticket().unwrap().fd, None);
     let zero = changed(&samples::fd(), &[(288, &0_i32.to_le_bytes())]).unwrap();
     assert_eq!(zero.ticket().unwrap().fd, Some(0));
+}
+
+/// A ledger's bytes in a handle: descriptor, slot, device, inode.
+fn ledger(fd: i32, slot: u32, device: u64, inode: u64) -> [(usize, Vec<u8>); 4] {
+    [
+        (292, fd.to_le_bytes().to_vec()),
+        (296, slot.to_le_bytes().to_vec()),
+        (304, device.to_le_bytes().to_vec()),
+        (312, inode.to_le_bytes().to_vec()),
+    ]
+}
+
+fn with_ledger(bytes: &[(usize, Vec<u8>); 4]) -> [(usize, &[u8]); 4] {
+    [0, 1, 2, 3].map(|part| (bytes[part].0, &bytes[part].1[..]))
+}
+
+#[test]
+fn a_ledger_is_there_if_it_has_an_inode() {
+    let bytes = ledger(9, 3, 26, 1234);
+    let handle = changed(&samples::fd(), &with_ledger(&bytes)).unwrap();
+    let entry = LedgerEntry {
+        fd: 9,
+        slot: 3,
+        device: 26,
+        inode: 1234,
+    };
+    assert_eq!(handle.ticket().unwrap().ledger, Some(entry));
+    assert_eq!(
+        changed(&samples::fd(), &[])
+            .unwrap()
+            .ticket()
+            .unwrap()
+            .ledger,
+        None
+    );
+    for (bytes, at) in [
+        (ledger(9, 0, 0, 0), 292),
+        (ledger(0, 3, 0, 0), 296),
+        (ledger(0, 0, 26, 0), 304),
+    ] {
+        assert_eq!(
+            broken(&samples::fd(), &with_ledger(&bytes)),
+            ("ticket.ledger", at)
+        );
+    }
+}
+
+#[test]
+fn a_ledger_has_a_descriptor() {
+    let bytes = ledger(-1, 3, 26, 1234);
+    let wrong = broken(&samples::fd(), &with_ledger(&bytes));
+    assert_eq!(wrong, ("ticket.ledger.fd", 0xffff_ffff));
+}
+
+#[test]
+fn a_ledger_may_speak_for_an_offer_without_a_descriptor() {
+    let bytes = ledger(9, 3, 26, 1234);
+    let handle = changed(&samples::legacy(), &with_ledger(&bytes)).unwrap();
+    assert!(handle.ticket().unwrap().ledger.is_some());
+}
+
+#[test]
+fn fields_with_a_ledger_without_an_inode_are_refused() {
+    let fields = HandleFields {
+        ticket: Some(Ticket {
+            fd: Some(1),
+            ledger: Some(LedgerEntry {
+                fd: 9,
+                slot: 0,
+                device: 26,
+                inode: 0,
+            }),
+            ..samples::TICKET
+        }),
+        ..samples::fd()
+    };
+    assert_eq!(refused(&fields), "ticket.ledger.inode");
 }
 
 #[test]
@@ -368,7 +445,7 @@ fn what_a_newer_writer_added_is_ignored_and_kept() {
         (7, &[2 | 0x80]),
         (8, &[1, 0x80]),
         (168, &[9; 20]),
-        (319, &[9]),
+        (303, &[9]),
     ];
     let handle = changed(&samples::fd(), &added).unwrap();
     assert_eq!((handle.version(), handle.min_reader()), (2, 1));

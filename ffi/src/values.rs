@@ -33,6 +33,9 @@ pub const GPUIPC_LIVENESS_MEMORY_UNCHANGED: u32 = 1;
 /// The mapping holds a reference: it is the memory that was offered, and stays
 /// so, whatever its owner does.
 pub const GPUIPC_LIVENESS_REFERENCED: u32 = 2;
+/// The exporter lives and still offers the memory, but could not be asked
+/// whether its owner has freed it meanwhile.
+pub const GPUIPC_LIVENESS_OFFER_LIVES: u32 = 3;
 
 /// In `attributes` of a handle: `slot_1` is a ticket.
 pub const GPUIPC_ATTRIBUTE_TICKET: u32 = 1;
@@ -91,5 +94,6 @@ pub(crate) const fn liveness(liveness: Liveness) -> u32 {
         Liveness::Unknown => GPUIPC_LIVENESS_UNKNOWN,
         Liveness::MemoryUnchanged => GPUIPC_LIVENESS_MEMORY_UNCHANGED,
         Liveness::Referenced => GPUIPC_LIVENESS_REFERENCED,
+        Liveness::OfferLives => GPUIPC_LIVENESS_OFFER_LIVES,
     }
 }

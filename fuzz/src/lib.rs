@@ -1,1 +1,21 @@
-//! Placeholder.
+//! The fuzz targets of gpuipc, as functions that assert.
+//!
+//! | module | input | compared with |
+//! |---|---|---|
+//! | [`decode`] | any bytes, as a handle | [`slow::handle`] |
+//! | [`round_trip`] | any [`HandleFields`](gpuipc_core::HandleFields) | [`slow::handle`], and what comes back |
+//! | [`broker_message`] | any bytes, as a request and as a reply | [`slow::message`] |
+//!
+//! [`slow`] holds the formats once more, written from their tables, obvious and slow, with nothing
+//! of gpuipc-core but the plain structs that a result is told in.
+//!
+//! Each target looks at its input twice: as it is, and repaired, so that what lies behind a
+//! checksum is reached by every input. The programs for libFuzzer are in `fuzz_targets`, the seeds
+//! in `seeds`; `cargo test` replays all seeds, and seeds with a [`change`] too.
+#![forbid(unsafe_code)]
+
+pub mod broker_message;
+pub mod change;
+pub mod decode;
+pub mod round_trip;
+pub mod slow;

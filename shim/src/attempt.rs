@@ -45,6 +45,8 @@ pub enum Step {
     BrokerConnect,
     /// Asking it and reading its answer.
     BrokerRequest,
+    /// Fetching the descriptor by its number: `pidfd_open`, `pidfd_getfd`.
+    FetchByNumber,
     /// Getting a context: `cuDevicePrimaryCtxRetain`, `cuCtxPushCurrent`.
     Context,
     /// `cuMemRetainAllocationHandle`.
@@ -75,6 +77,7 @@ impl Step {
             Self::Select => "select",
             Self::BrokerConnect => "broker connect",
             Self::BrokerRequest => "broker request",
+            Self::FetchByNumber => "pidfd_getfd",
             Self::Context => "context",
             Self::Retain => "cuMemRetainAllocationHandle",
             Self::Export => "export",
@@ -131,12 +134,12 @@ reasons! {
     /// No name of the broker leads to it.
     BrokerUnreachable: "the exporter's broker cannot be reached from here",
         "share a network namespace, or a folder named by GPUIPC_SOCKET_DIR, between exporter and importer";
-    /// Another user's process answers under the broker's name.
-    BrokerNotTrusted: "the process behind the broker's name belongs to another user",
-        "run exporter and importer as the same user, or the importer's peer as root";
+    /// Another user's process is at the other end.
+    NotTrusted: "the process at the other end belongs to another user",
+        "run exporter and importer as the same user, or name the user in GPUIPC_TRUST";
     /// The broker does not serve this user.
     UserRefused: "the exporter's broker does not serve this user",
-        "run exporter and importer as the same user, or the importer as root";
+        "run exporter and importer as the same user, or the importer as root, or name the user in the exporter's GPUIPC_TRUST";
     /// The broker had no room in time.
     BrokerBusy: "the exporter's broker is busy",
         "try again, or raise the exporter's limit of open files";
@@ -149,6 +152,13 @@ reasons! {
     /// The deadline came first.
     TimedOut: "the deadline passed",
         "see what the exporter is waiting for, or raise the timeout (GPUIPC_TIMEOUT_MS)";
+    /// `pidfd_getfd` was refused: EPERM.
+    PtraceRefused: "the kernel does not let this process fetch the exporter's descriptor",
+        "make the exporter's broker reachable (share a network namespace, or a folder named by GPUIPC_SOCKET_DIR); else \
+         what ptrace needs: the same user, and in containers --cap-add=SYS_PTRACE or Yama's ptrace_scope 0";
+    /// `pidfd_getfd` does not exist: ENOSYS.
+    NoPidfd: "this kernel has no pidfd_getfd (Linux 5.6), or a seccomp filter hides it",
+        "make the exporter's broker reachable (share a network namespace, or a folder named by GPUIPC_SOCKET_DIR)";
     /// The caller's cancel flag was set.
     Cancelled: "the caller cancelled the import",
         "nothing: this is what the caller asked for";

@@ -7,6 +7,7 @@ use crate::driver::{AllocationHandle, Driver, DriverError};
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::identity;
 use crate::ipc::Ipc;
+use crate::ledger::Entry;
 use crate::offer::Offer;
 use crate::options::ExportOptions;
 use crate::private_fd::PrivateFd;
@@ -116,6 +117,7 @@ fn handle_of(
             endpoint: offer.broker.endpoint(),
             token: offer.token,
             fd: offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
+            ledger: offer.entry.as_ref().map(Entry::describe),
         }),
         posix_fd: offer.fd.is_some() && allowed(HandleType::PosixFd),
         fabric: offer.fabric.filter(|_| allowed(HandleType::Fabric)),
@@ -247,6 +249,7 @@ impl Allocation {
             device_uuid: driver.device_uuid(self.device)?,
             runtime_ipc: None,
             fabric: None,
+            entry: None,
             fd: None,
             reference: None,
             attempts: Vec::new(),
@@ -277,6 +280,8 @@ impl Allocation {
                 offer.reference = Some(handle);
             }
         }
+        // Before the first handle exists.
+        offer.entry = offer.broker.enter(&offer.token);
         if offer.runtime_ipc.is_none() && offer.fd.is_none() && offer.fabric.is_none() {
             return Err(not_exportable(
                 offer.kind(),

@@ -2,9 +2,9 @@
 //! that works.
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
-use crate::broker::{self, Answer, Reach};
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::{Error, ImportError};
+use crate::exporter::Exporter;
 use crate::identity;
 use crate::ipc::Ipc;
 use crate::mapping::{LegacyMapping, VmmMapping};
@@ -13,7 +13,7 @@ use crate::offer::Offer;
 use crate::options::{Access, ImportOptions};
 use crate::sys::CuDevice;
 use crate::wait::Wait;
-use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, RequestKind, TypeList};
+use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, TypeList};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,12 @@ pub(crate) fn import(
     }
     for handle_type in order {
         let start = Instant::now();
-        match import.by(handle_type) {
+        let mut note = |failure: Failure| {
+            let attempt = failure.attempt(handle_type, start.elapsed());
+            log::debug!(target: "gpuipc::gpu", "import: {attempt}");
+            attempts.push(attempt);
+        };
+        match import.by(handle_type, &mut note) {
             Ok((mapping, liveness)) => {
                 if let Some(first) = attempts.first() {
                     log::info!(target: "gpuipc::gpu", "imported by {handle_type} as a fallback; first: {first}");
@@ -81,9 +86,7 @@ pub(crate) fn import(
                 ));
             }
             Err(failure) => {
-                let attempt = failure.attempt(handle_type, start.elapsed());
-                log::debug!(target: "gpuipc::gpu", "import: {attempt}");
-                attempts.push(attempt);
+                note(failure);
                 if failure.reason == Reason::Cancelled {
                     break;
                 }
@@ -213,16 +216,18 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    fn by(&self, handle_type: HandleType) -> Result<(Mapping, Liveness), Failure> {
+    /// Goes one way, to its end or to the step that fails. `note` hears of ways
+    /// inside it that failed before.
+    fn by(
+        &self,
+        handle_type: HandleType,
+        note: impl FnOnce(Failure),
+    ) -> Result<(Mapping, Liveness), Failure> {
         let driver = self.ipc.driver();
         match handle_type {
             HandleType::PosixFd => {
-                let Answer::Fd(fd) = self.ask(RequestKind::FetchFd)? else {
-                    return Err(Failure::refused(
-                        Step::BrokerRequest,
-                        Reason::BrokerBadReply,
-                    ));
-                };
+                let exporter = Exporter::of(self.handle, self.ipc, &self.wait)?;
+                let fd = exporter.descriptor(note)?;
                 let imported = driver.mem_import_fd(fd.as_fd());
                 // The driver has its own reference from here on.
                 drop(fd);
@@ -272,75 +277,8 @@ impl Import<'_> {
             self.handle.base_size(),
             self.device,
         )?;
-        let liveness = match self.ask(RequestKind::CheckMemory) {
-            Ok(Answer::MemoryUnchanged) => Liveness::MemoryUnchanged,
-            Ok(Answer::MemoryChanged) => {
-                return Err(Failure::refused(Step::Liveness, Reason::StaleMemory));
-            }
-            Ok(Answer::Fd(_)) => {
-                return Err(Failure::refused(Step::Liveness, Reason::BrokerBadReply));
-            }
-            Err(failure)
-                if matches!(failure.reason, Reason::OfferWithdrawn | Reason::Cancelled) =>
-            {
-                return Err(Failure {
-                    step: Step::Liveness,
-                    ..failure
-                });
-            }
-            Err(failure) if self.options.require_live => {
-                return Err(Failure {
-                    step: Step::Liveness,
-                    reason: Reason::LivenessUnknown,
-                    ..failure
-                });
-            }
-            Err(failure) => {
-                log::debug!(target: "gpuipc::gpu", "nobody says whether the memory is unchanged: {}", failure.reason.why());
-                Liveness::Unknown
-            }
-        };
+        let exporter = Exporter::of(self.handle, self.ipc, &self.wait)?;
+        let liveness = exporter.liveness(self.options.require_live)?;
         Ok((Mapping::Legacy(mapping), liveness))
-    }
-
-    fn ask(&self, kind: RequestKind) -> Result<Answer, Failure> {
-        let ticket = self
-            .handle
-            .ticket()
-            .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
-        let settings = self.ipc.settings();
-        let reach = Reach {
-            socket_dir: settings.socket_dir.as_deref(),
-            trust: &settings.trust,
-        };
-        let id = self.handle.allocation_id();
-        broker::ask(kind, &ticket, id, reach, &self.wait).map_err(|failure| {
-            if failure.reason == Reason::BrokerUnreachable && self.exporter_is_gone() {
-                Failure {
-                    reason: Reason::ExporterGone,
-                    ..failure
-                }
-            } else {
-                failure
-            }
-        })
-    }
-
-    /// Whether an unreachable broker means that the exporter has ended it: in a
-    /// shared network namespace its abstract name would answer, and in a shared
-    /// pid namespace its pid would be there. Elsewhere nothing can be said.
-    fn exporter_is_gone(&self) -> bool {
-        let own = self.ipc.identity();
-        if own.net_namespace != 0 && own.net_namespace == self.handle.net_namespace() {
-            return true;
-        }
-        own.pid_namespace != 0
-            && own.pid_namespace == self.handle.pid_namespace()
-            && i32::try_from(self.handle.pid())
-                .ok()
-                .and_then(rustix::process::Pid::from_raw)
-                .is_some_and(|pid| {
-                    rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
-                })
     }
 }

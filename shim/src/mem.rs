@@ -66,6 +66,9 @@ pub enum Liveness {
     /// The exporter says that it is still the memory that was offered. It must
     /// stay allocated: a legacy mapping holds no reference.
     MemoryUnchanged,
+    /// The exporter lives and still offers it, but could not be asked whether
+    /// its owner has freed it meanwhile.
+    OfferLives,
     /// Nobody could be asked. A legacy handle of freed memory opens whatever
     /// lies at its address by then.
     Unknown,

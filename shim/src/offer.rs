@@ -8,6 +8,7 @@ use crate::attempt::Attempt;
 use crate::broker::Broker;
 use crate::driver::{AllocationHandle, Driver};
 use crate::identity;
+use crate::ledger;
 use crate::private_fd::PrivateFd;
 use crate::sys::{CuDevicePtr, pointer_attribute};
 use gpuipc_core::{DeviceUuid, Token};
@@ -28,6 +29,8 @@ pub(crate) struct Offer {
     pub(crate) device_uuid: DeviceUuid,
     pub(crate) runtime_ipc: Option<[u8; 64]>,
     pub(crate) fabric: Option<[u8; 64]>,
+    /// The token in the ledger. Before `fd`, and so taken out before that is closed.
+    pub(crate) entry: Option<ledger::Entry>,
     pub(crate) fd: Option<PrivateFd>,
     /// Keeps VMM memory allocated while it is offered, whatever its owner frees.
     pub(crate) reference: Option<AllocationHandle>,

@@ -65,7 +65,11 @@ FIELD(gpuipc_slot, fabric, 0, 64);
 FIELD(gpuipc_ticket, endpoint, 0, 16);
 FIELD(gpuipc_ticket, token, 16, 16);
 FIELD(gpuipc_ticket, fd, 32, 4);
-FIELD(gpuipc_ticket, reserved, 36, 28);
+FIELD(gpuipc_ticket, ledger_fd, 36, 4);
+FIELD(gpuipc_ticket, ledger_slot, 40, 4);
+FIELD(gpuipc_ticket, reserved, 44, 4);
+FIELD(gpuipc_ticket, ledger_device, 48, 8);
+FIELD(gpuipc_ticket, ledger_inode, 56, 8);
 
 /* The options. */
 PROMISE(sizeof(gpuipc_import_options) == 32);
@@ -114,6 +118,7 @@ PROMISE(GPUIPC_ACCESS_READ_ONLY == 1);
 PROMISE(GPUIPC_LIVENESS_UNKNOWN == 0);
 PROMISE(GPUIPC_LIVENESS_MEMORY_UNCHANGED == 1);
 PROMISE(GPUIPC_LIVENESS_REFERENCED == 2);
+PROMISE(GPUIPC_LIVENESS_OFFER_LIVES == 3);
 PROMISE(GPUIPC_ATTRIBUTE_TICKET == 1);
 PROMISE(GPUIPC_ATTRIBUTE_MEM_POOL == 2);
 PROMISE(GPUIPC_ATTRIBUTE_HOST_NUMA == 4);

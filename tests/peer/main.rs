@@ -15,6 +15,10 @@
 //! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
 //! | `fork` | `ok` and what the child saw |
 //! | `fork-stay` | `ok PID`: a child that neither execs nor ends by itself |
+//! | `churn FILE BUFFER DECOY MILLISECONDS` | `ok ROUNDS` after offering BUFFER again and again, with DECOY's descriptor at the same number in between |
+//! | `chase FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports of what stands in FILE |
+//! | `refuse-pidfd ERRNO` | `ok`: a seccomp filter on `pidfd_getfd` |
+//! | `stop` | `ok`, and then the process stops (SIGSTOP) |
 //! | `state` | `ok` and one line that is the same when nothing leaked |
 
 use gpuipc::{Access, Buffer, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle};
@@ -27,7 +31,7 @@ use std::io::{BufRead, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 struct Peer {
     driver: Driver,
@@ -261,6 +265,22 @@ impl Peer {
             }
             "fork" => Ok(self.fork()),
             "fork-stay" => Ok(fork_stay()),
+            "churn" => self.churn(words),
+            "chase" => self.chase(words),
+            "refuse-pidfd" => {
+                refuse_pidfd(word(words)?)?;
+                Ok(String::new())
+            }
+            "stop" => {
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    let _ = rustix::process::kill_process(
+                        rustix::process::getpid(),
+                        rustix::process::Signal::STOP,
+                    );
+                });
+                Ok(String::new())
+            }
             "state" => Ok(state()),
             _ => Err("no such command".into()),
         }
@@ -351,6 +371,62 @@ impl Peer {
         Ok(answer)
     }
 
+    /// Offers a buffer, withdraws it, puts another allocation's descriptor at
+    /// the same number, and so on; the newest handle stands in a file.
+    fn churn(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
+        let file: String = word(words)?;
+        let (ptr, len) = {
+            let buffer = self.buffer(words)?;
+            (buffer.device_ptr(), buffer.len())
+        };
+        let decoy = self.buffer(words)?.device_ptr();
+        let end = Instant::now() + Duration::from_millis(word(words)?);
+        let ipc = self.ipc()?;
+        // Kept for its broker and ledger; withdrawing other offers leaves them.
+        let mut rounds = 0_u64;
+        while Instant::now() < end {
+            let exported = ipc.export(ptr, len, &ExportOptions::default())?;
+            let bytes = exported.handles()[0].encode();
+            let temporary = format!("{file}.new");
+            std::fs::write(&temporary, bytes).map_err(|_| NotOk::from("write"))?;
+            std::fs::rename(&temporary, &file).map_err(|_| NotOk::from("rename"))?;
+            std::thread::sleep(Duration::from_micros(rounds % 7 * 40));
+            drop(exported);
+            // Its descriptor takes the lowest free number: the one just closed.
+            let handle = self.driver.mem_retain(decoy).map_err(Error::from)?;
+            let fd = self.driver.mem_export_fd(&handle).map_err(Error::from)?;
+            std::thread::sleep(Duration::from_micros(rounds % 5 * 40));
+            drop(fd);
+            rounds += 1;
+        }
+        Ok(rounds.to_string())
+    }
+
+    /// Imports the newest handle again and again; what is mapped must be the
+    /// pattern with this seed.
+    fn chase(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
+        let (file, seed): (String, u64) = (word(words)?, word(words)?);
+        let end = Instant::now() + Duration::from_millis(word(words)?);
+        let ipc = self.ipc()?;
+        let (mut right, mut refused) = (0_u64, 0_u64);
+        while Instant::now() < end {
+            let Ok(bytes) = std::fs::read(&file) else {
+                continue;
+            };
+            let handle = GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?;
+            match ipc.import(&[handle], &ImportOptions::default()) {
+                Ok(mem) => {
+                    let mut start = [0; 64];
+                    mem.read(0, &mut start)?;
+                    same(&start, &pattern(seed, 0, start.len()))?;
+                    right += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        Ok(format!("{right} {refused}"))
+    }
+
     /// Makes the primary context of a device this thread's, or none. The
     /// context stays retained: it is the application's.
     #[allow(unsafe_code)]
@@ -432,6 +508,44 @@ fn fork_stay() -> String {
         unsafe { libc::_exit(0) };
     }
     pid.to_string()
+}
+
+/// Makes `pidfd_getfd` fail with this errno, as a container's seccomp filter does.
+#[allow(unsafe_code)]
+fn refuse_pidfd(errno: u32) -> Result<(), NotOk> {
+    let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+        code: u16::try_from(code).unwrap_or(0),
+        jt,
+        jf,
+        k,
+    };
+    let number = u32::try_from(libc::SYS_pidfd_getfd).map_err(|_| NotOk::from("number"))?;
+    let mut filter = [
+        // The system call's number is the first word of what the filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, 1),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | errno,
+            0,
+            0,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog {
+        len: 4,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: only sets this process's no-new-privileges bit.
+    let set = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    // SAFETY: the program points to four statements that outlive the call.
+    let filtered =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
+    if set == 0 && filtered == 0 {
+        Ok(())
+    } else {
+        Err("seccomp".into())
+    }
 }
 
 fn pattern(seed: u64, offset: usize, len: usize) -> Vec<u8> {

@@ -179,6 +179,7 @@ fn memory_of_which_nobody_can_speak_is_mapped_as_unknown_unless_live_is_required
         fields.net_namespace ^= 1;
         if let Some(ticket) = &mut fields.ticket {
             ticket.endpoint.0[3] ^= 1;
+            ticket.ledger = None;
         }
     });
     let mem = pair.importer.import(&handle, "");

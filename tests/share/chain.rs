@@ -182,21 +182,24 @@ fn two_types_failing_leave_the_third() {
 fn a_broker_out_of_reach_leads_to_the_next_type() {
     let mut all = AllTypes::new();
     all.handle = forge(&all.handle, |fields| {
+        // As in another network namespace, and nothing to go around the broker by.
+        fields.net_namespace ^= 1;
         if let Some(ticket) = &mut fields.ticket {
             ticket.endpoint = Endpoint([0xEE; 16]);
+            (ticket.fd, ticket.ledger) = (None, None);
         }
     });
     all.falls_back(
         "PosixFd,Fabric,RuntimeIpc",
         &[],
         "Fabric",
-        &["PosixFd/broker-connect/ExporterGone"],
+        &["PosixFd/broker-connect/BrokerUnreachable"],
     );
     all.falls_back(
         "PosixFd,RuntimeIpc,Fabric",
         &[],
         "RuntimeIpc",
-        &["PosixFd/broker-connect/ExporterGone"],
+        &["PosixFd/broker-connect/BrokerUnreachable"],
     );
 }
 

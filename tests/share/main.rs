@@ -10,6 +10,7 @@ mod hostile;
 mod kills;
 mod lifetimes;
 mod load;
+mod pidfd;
 mod round_trip;
 
 use gpuipc_tests::{Peer, Scratch};

@@ -129,6 +129,17 @@ impl Peer {
         self.next_line(line)
     }
 
+    /// Waits for the answer to a line that was sent before, however long it takes.
+    ///
+    /// # Panics
+    /// If the peer ends without one.
+    pub fn answer(&mut self, to: &str) -> String {
+        match self.lines.recv_timeout(Duration::from_secs(600)) {
+            Ok(line) => line,
+            Err(error) => panic!("no answer from the peer after {to:?}: {error}"),
+        }
+    }
+
     /// Sends a line whose answer must begin with `ok`; gives the rest.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use super::{Checked, rule, zeros};
 use crate::handle::GpuIpcMemHandle;
 use crate::layout::{handle as at, ticket};
-use crate::ticket::{NO_FD, wire_fd};
+use crate::ticket::{NO_FD, wire_fd, wire_ledger};
 use crate::types::{Attributes, TypeFlags};
 
 /// Types and attributes go together.
@@ -99,6 +99,21 @@ pub(super) fn check_ticket(handle: &GpuIpcMemHandle, newer: bool) -> Checked {
         "ticket.fd",
         fd.cast_unsigned().into(),
         "a descriptor's number is at least 0, or -1 for none",
+    )?;
+    let Some(ledger) = wire_ledger(slot) else {
+        let start = at::SLOT_1.range().start;
+        return zeros(
+            ticket::LEDGER_BUT_INODE.slice(slot),
+            start.saturating_add(ticket::LEDGER_BUT_INODE.range().start),
+            "ticket.ledger",
+            "a ticket without a ledger has zeros there, and this is where it has not",
+        );
+    };
+    rule(
+        ledger.fd >= 0,
+        "ticket.ledger.fd",
+        ledger.fd.cast_unsigned().into(),
+        "a descriptor's number is at least 0",
     )
 }
 

@@ -1,7 +1,8 @@
 //! One valid handle of each kind, with values that are easy to see in a dump.
 
 use gpuipc_core::{
-    ClusterUuid, DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, Ticket, Token, Window,
+    ClusterUuid, DeviceUuid, Endpoint, HandleFields, HostId, LedgerEntry, ProcessId, Ticket, Token,
+    Window,
 };
 
 /// A sample, and the name of its golden file.
@@ -17,6 +18,7 @@ pub(crate) const TICKET: Ticket = Ticket {
     endpoint: Endpoint([0xe0; 16]),
     token: TOKEN,
     fd: None,
+    ledger: None,
 };
 
 /// What all samples share: 2 MiB at 64 KiB of an allocation of 16 MiB. No type yet.
@@ -72,6 +74,22 @@ pub(crate) fn fd() -> HandleFields {
     }
 }
 
+pub(crate) fn fd_and_ledger() -> HandleFields {
+    HandleFields {
+        ticket: Some(Ticket {
+            fd: Some(37),
+            ledger: Some(LedgerEntry {
+                fd: 41,
+                slot: 2,
+                device: 26,
+                inode: 0x0102_0304_0506,
+            }),
+            ..TICKET
+        }),
+        ..fd()
+    }
+}
+
 pub(crate) fn fd_and_fabric() -> HandleFields {
     HandleFields {
         fabric: Some(counting(0x80)),
@@ -119,7 +137,7 @@ pub(crate) fn segment() -> HandleFields {
 }
 
 /// All of them.
-pub(crate) fn all() -> [Sample; 7] {
+pub(crate) fn all() -> [Sample; 8] {
     [
         Sample {
             name: "legacy",
@@ -130,6 +148,11 @@ pub(crate) fn all() -> [Sample; 7] {
             name: "fd",
             about: "handle: VMM memory, PosixFd",
             fields: fd(),
+        },
+        Sample {
+            name: "fd-ledger",
+            about: "handle: VMM memory, PosixFd, the descriptor proven by a ledger",
+            fields: fd_and_ledger(),
         },
         Sample {
             name: "fd-fabric",

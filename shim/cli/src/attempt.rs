@@ -45,6 +45,23 @@ impl AttemptText {
         attempts.iter().map(text).collect()
     }
 
+    /// What happened, without what to do about it.
+    pub(crate) fn what(&self) -> String {
+        format!(
+            "{}: {} failed at {}: {} [{}]",
+            self.side.name(),
+            self.handle_type,
+            self.step,
+            self.reason,
+            self.code
+        )
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> &str {
+        &self.hint
+    }
+
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "side": self.side.name(),
@@ -74,15 +91,6 @@ impl AttemptText {
 
 impl fmt::Display for AttemptText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} failed at {}: {} [{}]; {}",
-            self.side.name(),
-            self.handle_type,
-            self.step,
-            self.reason,
-            self.code,
-            self.hint
-        )
+        write!(f, "{}; {}", self.what(), self.hint)
     }
 }

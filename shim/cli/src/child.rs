@@ -1,5 +1,5 @@
-//! The importing process as the demo sees it: started, asked, and in every
-//! case ended and reaped.
+//! The importing process as the exporting one sees it: started, asked, and in
+//! every case ended and reaped.
 
 use crate::output::Failure;
 use crate::wire::{Answer, Channel};

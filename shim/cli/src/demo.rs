@@ -1,20 +1,15 @@
 //! `gpuipc demo`: memory of every kind goes to a second process and back.
 
-use crate::attempt::{AttemptText, Side};
-use crate::child::Importer;
+use crate::attempt::AttemptText;
 use crate::driver::{Choice, Kind};
 use crate::importer;
 use crate::output::{Failure, line};
-use crate::pattern;
 use crate::session::Session;
-use crate::window::Window;
+use crate::trial::Trial;
 use crate::{size, table};
-use gpuipc::{HandleType, Memory};
+use gpuipc::{ExportOptions, HandleType, Memory};
 use serde_json::{Value, json};
-use std::process::Command;
-use std::time::Duration;
 
-const DEFAULT_SILENCE_MS: u64 = 30_000;
 const DEFAULT_SIZE: usize = 64 << 20;
 /// The emulated driver copies through files.
 const DEFAULT_EMULATED_SIZE: usize = 4 << 20;
@@ -41,19 +36,6 @@ pub(crate) struct Args {
     /// One JSON object a line for each kind of memory
     #[arg(long)]
     json: bool,
-}
-
-/// What became of one kind of memory.
-struct Row {
-    memory: Memory,
-    bytes: usize,
-    allocated: bool,
-    offered: Vec<HandleType>,
-    used: Option<String>,
-    import_us: Option<u64>,
-    verified: bool,
-    attempts: Vec<AttemptText>,
-    error: Option<String>,
 }
 
 /// See the module.
@@ -83,22 +65,16 @@ fn share_all(
     args: &Args,
     session: &Session,
     bytes: usize,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<Trial>,
 ) -> Result<(), Failure> {
-    let silence_ms = args.timeout_ms.unwrap_or(DEFAULT_SILENCE_MS);
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::text(format!("this program's own file cannot be found: {error}"))
-    })?;
-    let mut command = Command::new(program);
-    command.args(importer::arguments(
-        session.opened.kind.name(),
+    let mut importer = importer::start(
+        session.opened.kind,
         args.importer_device.unwrap_or(session.device),
-        silence_ms,
-        args.timeout_ms.map(|timeout| timeout.div_ceil(2)),
-    ));
-    let mut importer = Importer::start(&mut command, Duration::from_millis(silence_ms))?;
+        args.timeout_ms,
+    )?;
+    let options = ExportOptions::default();
     for memory in Memory::ALL {
-        let row = share(session, &mut importer, memory, bytes)?;
+        let row = Trial::run(session, &mut importer, memory, bytes, &options)?;
         if args.json {
             line(json_of(&row, session))?;
         }
@@ -107,95 +83,11 @@ fn share_all(
     importer.end()
 }
 
-fn share(
-    session: &Session,
-    importer: &mut Importer,
-    memory: Memory,
-    bytes: usize,
-) -> Result<Row, Failure> {
-    let mut row = Row {
-        memory,
-        bytes,
-        allocated: false,
-        offered: Vec::new(),
-        used: None,
-        import_us: None,
-        verified: false,
-        attempts: Vec::new(),
-        error: None,
-    };
-    let window = match Window::allocate(session, memory, bytes) {
-        Ok(window) => window,
-        Err(error) => {
-            row.error = Some(error.to_string());
-            return Ok(row);
-        }
-    };
-    row.allocated = true;
-    match exchange(session, importer, &window, &mut row) {
-        Ok(()) => row.verified = true,
-        // An error of the library lists its attempts below its first line; the
-        // row has them by themselves.
-        Err(Failure::Text(text)) => row.error = text.lines().next().map(str::to_owned),
-        Err(failure) => return Err(failure),
-    }
-    Ok(row)
-}
-
-/// Exports, has the importer verify and answer, verifies the answer.
-fn exchange(
-    session: &Session,
-    importer: &mut Importer,
-    window: &Window,
-    row: &mut Row,
-) -> Result<(), Failure> {
-    let exported = window.export(session).inspect_err(|error| {
-        row.attempts = AttemptText::all(Side::Export, error.attempts());
-    })?;
-    row.attempts = AttemptText::all(Side::Export, exported.attempts());
-    let [handle] = exported.handles() else {
-        return Err(Failure::text(
-            "one allocation was exported in several segments",
-        ));
-    };
-    row.offered = handle.types().types().into_iter().collect();
-    window.fill(pattern::offered_seed(handle), &mut || {
-        importer.still_working()
-    })?;
-    let answer = importer.import(handle)?;
-    row.used = answer.used;
-    row.import_us = answer.import_us;
-    row.attempts.extend(answer.attempts);
-    if let Some(error) = answer.error {
-        return Err(Failure::text(error));
-    }
-    if usize::try_from(answer.bytes) != Ok(row.bytes) {
-        return Err(Failure::text(format!(
-            "the importer mapped {} bytes instead of {}",
-            answer.bytes, row.bytes
-        )));
-    }
-    let difference = window.compare(pattern::answer_seed(handle), &mut || {
-        importer.still_working()
-    })?;
-    if let Some(difference) = difference {
-        return Err(Failure::text(format!(
-            "the exporter does not see what the importer wrote: {difference}"
-        )));
-    }
-    if !window.edges_are_untouched()? {
-        return Err(Failure::text(
-            "the importer wrote beyond the window that was exported",
-        ));
-    }
-    Ok(())
-}
-
 fn names(types: &[HandleType]) -> Vec<&'static str> {
     types.iter().map(|handle_type| handle_type.name()).collect()
 }
 
-fn table_of(rows: &[Row]) -> String {
+fn table_of(rows: &[Trial]) -> String {
     let heads = [
         "memory",
         "types offered",
@@ -248,7 +140,7 @@ fn table_of(rows: &[Row]) -> String {
     text
 }
 
-fn json_of(row: &Row, session: &Session) -> Value {
+fn json_of(row: &Trial, session: &Session) -> Value {
     let attempts: Vec<Value> = row.attempts.iter().map(AttemptText::to_json).collect();
     json!({
         "driver": session.opened.kind.name(),
@@ -266,7 +158,7 @@ fn json_of(row: &Row, session: &Session) -> Value {
 }
 
 /// Success is that all memory that exists here was verified, and some does.
-fn verdict(rows: &[Row]) -> Result<(), Failure> {
+fn verdict(rows: &[Trial]) -> Result<(), Failure> {
     let failed: Vec<&str> = rows
         .iter()
         .filter(|row| row.allocated && !row.verified)

@@ -21,6 +21,17 @@ pub(crate) enum Choice {
     Emulated,
 }
 
+impl Choice {
+    /// The name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cuda => "cuda",
+            Self::Emulated => "emulated",
+        }
+    }
+}
+
 /// What is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -34,6 +45,14 @@ impl Kind {
         match self {
             Self::Cuda => "cuda",
             Self::Emulated => "emulated",
+        }
+    }
+
+    /// The choice of exactly this driver.
+    pub(crate) const fn choice(self) -> Choice {
+        match self {
+            Self::Cuda => Choice::Cuda,
+            Self::Emulated => Choice::Emulated,
         }
     }
 }
@@ -73,7 +92,7 @@ pub(crate) fn open(choice: Choice) -> Result<Opened, Failure> {
 }
 
 /// The real driver, if it works, or the reason in short.
-fn real() -> Result<Driver, String> {
+pub(crate) fn real() -> Result<Driver, String> {
     use gpuipc::sys::LoadError;
     let driver = Driver::load().map_err(|error| match error {
         LoadError::Library { path, message } => {
@@ -166,23 +185,31 @@ impl Opened {
             (Kind::Emulated, Some(reason)) => format!("driver: emulated (no GPU found: {reason})"),
             (Kind::Emulated, None) => "driver: emulated (no GPU is used)".to_owned(),
             (Kind::Cuda, _) => {
-                let library = std::env::var_os(gpuipc::sys::LIBRARY_VARIABLE)
-                    .filter(|name| !name.is_empty())
-                    .map_or_else(
-                        || gpuipc::sys::DEFAULT_LIBRARY.to_owned(),
-                        |name| name.to_string_lossy().into_owned(),
-                    );
-                let version = self.driver.version().map_or_else(
-                    |error| error.to_string(),
-                    |version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
-                );
                 let name = self
                     .driver
                     .device_name(device)
                     .unwrap_or_else(|error| error.to_string());
-                format!("driver: {library}, {version}, {name}")
+                format!("driver: {}, {name}", self.library_and_version())
             }
         }
+    }
+
+    /// The driver library and the CUDA version that it is made for.
+    pub(crate) fn library_and_version(&self) -> String {
+        let version = self.driver.version().map_or_else(
+            |error| error.to_string(),
+            |version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+        );
+        let library = match self.kind {
+            Kind::Emulated => "the emulated driver".to_owned(),
+            Kind::Cuda => std::env::var_os(gpuipc::sys::LIBRARY_VARIABLE)
+                .filter(|name| !name.is_empty())
+                .map_or_else(
+                    || gpuipc::sys::DEFAULT_LIBRARY.to_owned(),
+                    |name| name.to_string_lossy().into_owned(),
+                ),
+        };
+        format!("{library}, {version}")
     }
 
     /// What is to be known about the emulated fabric, where there is one.

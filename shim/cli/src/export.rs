@@ -9,7 +9,7 @@ use crate::signals::EndSignals;
 use crate::size;
 use crate::window::Window;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gpuipc::{GpuIpcMemHandle, Memory};
+use gpuipc::{ExportOptions, GpuIpcMemHandle, Memory};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -39,12 +39,8 @@ pub(crate) struct Args {
 /// Reads a kind of memory by its name.
 fn memory_parser() -> impl TypedValueParser<Value = Memory> {
     let names = Memory::ALL.map(Memory::name);
-    PossibleValuesParser::new(names).try_map(|name| {
-        Memory::ALL
-            .into_iter()
-            .find(|memory| memory.name() == name)
-            .ok_or("no kind of memory has this name")
-    })
+    PossibleValuesParser::new(names)
+        .try_map(|name| Memory::from_name(&name).ok_or("no kind of memory has this name"))
 }
 
 /// See the module.
@@ -60,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             session.opened.allocation_hint(args.memory)
         ))
     })?;
-    let exported = window.export(&session)?;
+    let exported = window.export(&session, &ExportOptions::default())?;
     let [handle] = exported.handles() else {
         return Err(Failure::text(
             "one allocation was exported in several segments",

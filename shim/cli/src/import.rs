@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         row("type used", memory.type_used().to_string()),
         row("liveness", liveness(memory.liveness()).to_owned()),
         row("bytes", size::text(memory.len() as u64)),
-        row("device", session.device.to_string()),
+        row("device", memory.device().to_string()),
         row("import time", format!("{} us", took.as_micros())),
     ]))?;
     for attempt in memory.attempts() {
@@ -109,6 +109,7 @@ const fn liveness(liveness: Liveness) -> &'static str {
     match liveness {
         Liveness::Referenced => "the mapping holds the memory, whatever its owner does",
         Liveness::MemoryUnchanged => "the exporter says that the memory is still the same",
+        Liveness::OfferLives => "the exporter lives and still offers it, but could not be asked more",
         Liveness::Unknown => "unknown: nobody could be asked whether the memory is still the same",
     }
 }

@@ -1,24 +1,28 @@
-//! The demo's importing process: takes handles from its stdin until that ends.
+//! The importing process: takes handles from its stdin until that ends.
 
 use crate::attempt::{AttemptText, Side};
-use crate::driver::Choice;
+use crate::child::Importer;
+use crate::driver::{Choice, Kind};
 use crate::output::Failure;
 use crate::pattern;
 use crate::session::Session;
 use crate::wire::{Answer, Channel};
 use gpuipc::{GpuIpcMemHandle, ImportOptions};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What the demo tells it.
+const DEFAULT_SILENCE_MS: u64 = 30_000;
+
+/// What the exporting process tells it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The driver, the demo's own
+    /// The driver, the exporting process's own
     #[arg(long, value_enum)]
     driver: Choice,
     /// The GPU that maps
     #[arg(long)]
     device: i32,
-    /// How long the demo may be silent
+    /// How long the exporting process may be silent
     #[arg(long)]
     silence_ms: u64,
     /// How long an import may wait
@@ -26,32 +30,41 @@ pub(crate) struct Args {
     timeout_ms: Option<u64>,
 }
 
-/// The arguments as the demo writes them.
-pub(crate) fn arguments(
-    driver: &str,
+/// Starts it. `timeout_ms` is how long it may give no sign of life; an import
+/// may wait half of it.
+pub(crate) fn start(
+    driver: Kind,
     device: i32,
-    silence_ms: u64,
     timeout_ms: Option<u64>,
-) -> Vec<String> {
-    let mut arguments = vec![
+) -> Result<Importer, Failure> {
+    let silence_ms = timeout_ms.unwrap_or(DEFAULT_SILENCE_MS);
+    let mut command = this_program()?;
+    command.args([
         "demo-importer".to_owned(),
-        format!("--driver={driver}"),
+        format!("--driver={}", driver.name()),
         format!("--device={device}"),
         format!("--silence-ms={silence_ms}"),
-    ];
-    arguments.extend(timeout_ms.map(|timeout| format!("--timeout-ms={timeout}")));
-    arguments
+    ]);
+    command.args(timeout_ms.map(|timeout| format!("--timeout-ms={}", timeout.div_ceil(2))));
+    Importer::start(&mut command, Duration::from_millis(silence_ms))
+}
+
+/// This program once more.
+pub(crate) fn this_program() -> Result<Command, Failure> {
+    std::env::current_exe()
+        .map(Command::new)
+        .map_err(|error| Failure::text(format!("this program's own file cannot be found: {error}")))
 }
 
 /// See the module.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // A demo that is killed takes its importer along, even out of a hung call.
+    // An exporter that is killed takes its importer along, even out of a hung call.
     // Where that is not possible the end of stdin does it.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let mut channel = Channel::of_this_process(Duration::from_millis(args.silence_ms))?;
     let session = match Session::on_device(args.driver, "--importer-device", args.device) {
         Ok(session) => session,
-        // The demo says it.
+        // The exporter says it.
         Err(failure) => return channel.send(&Answer::failed(failure.to_string()).encode()),
     };
     channel.send(&Answer::default().encode())?;
@@ -62,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails only where the demo is gone; all else is the answer's error.
+/// Fails only where the exporter is gone; all else is the answer's error.
 fn import(
     session: &Session,
     args: &Args,

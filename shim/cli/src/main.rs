@@ -6,8 +6,9 @@
 //! * `driver`, `session`: which driver is used, and one GPU of it ready to copy.
 //! * `pattern`, `window`, `handle_file`, `attempt`: what is shared and checked,
 //!   and how it is written down.
-//! * `wire`, `child`, `importer`: the demo's second process, its two ends.
-//! * `demo`, `export`, `import`, `inspect`: the commands.
+//! * `wire`, `child`, `importer`: the second process of `demo` and `doctor`, its
+//!   two ends; `trial`: memory shared with it.
+//! * `demo`, `export`, `import`, `inspect`, `doctor`: the commands.
 //!
 //! No command sees the library's insides: all of it could be written by any
 //! user of the library.
@@ -16,6 +17,7 @@
 mod attempt;
 mod child;
 mod demo;
+mod doctor;
 mod driver;
 mod export;
 mod handle_file;
@@ -29,6 +31,7 @@ mod session;
 mod signals;
 mod size;
 mod table;
+mod trial;
 mod window;
 mod wire;
 
@@ -57,9 +60,14 @@ enum Command {
     Import(import::Args),
     /// Show what a handle says; needs no driver
     Inspect(inspect::Args),
-    /// The demo's importing process
+    /// Find out what works on this machine, what does not, and why
+    Doctor(doctor::Args),
+    /// The importing process of the demo and the doctor
     #[command(hide = true)]
     DemoImporter(importer::Args),
+    /// The doctor's process that has no driver
+    #[command(hide = true)]
+    DoctorProbe(doctor::probe::Args),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +91,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::DemoImporter(args) => importer::run(args),
+        Command::DoctorProbe(args) => doctor::probe::run(args),
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 pub(crate) enum Failure {
     /// What went wrong, in words.
     Text(String),
-    /// The demo's other process went wrong: there is nobody to go on with.
+    /// The importing process went wrong: there is nobody to go on with.
     Peer(String),
     /// Nobody takes the output any more, or it cannot be written.
     Stdout(io::Error),

@@ -10,7 +10,8 @@ pub(crate) struct Session {
     pub(crate) ipc: Ipc,
     pub(crate) device: i32,
     /// Keeps the GPU's primary context in use. Making one takes longer than any
-    /// import, and imported memory by itself keeps none.
+    /// import, and imported memory keeps none before its first copy: without
+    /// this the time of the first import would be that of the context.
     _context: Buffer,
 }
 

@@ -31,11 +31,13 @@ impl Window {
     }
 
     /// Offers the window.
-    pub(crate) fn export(&self, session: &Session) -> Result<Exported, gpuipc::Error> {
+    pub(crate) fn export(
+        &self,
+        session: &Session,
+        options: &ExportOptions,
+    ) -> Result<Exported, gpuipc::Error> {
         let start = self.buffer.device_ptr() + EDGE as u64;
-        session
-            .ipc
-            .export(start, self.len, &ExportOptions::default())
+        session.ipc.export(start, self.len, options)
     }
 
     /// Writes the pattern of this seed into the window, and another one into

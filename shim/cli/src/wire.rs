@@ -1,8 +1,8 @@
-//! How the demo and its importing process speak: over pipes, with a deadline
-//! for every wait.
+//! How the exporting process (the demo, the doctor) and its importing one
+//! speak: over pipes, with a deadline for every wait.
 //!
 //! A frame is its length (four bytes, little-endian) and that many bytes. An
-//! empty frame says "still working". The demo sends handles, 384 bytes each;
+//! empty frame says "still working". The exporter sends handles, 384 bytes each;
 //! the importer sends one [`Answer`] when it is ready and one for each handle.
 
 use crate::attempt::AttemptText;
@@ -71,7 +71,7 @@ impl Answer {
     }
 }
 
-/// The two pipes between the demo and the importer.
+/// The two pipes between exporter and importer.
 #[derive(Debug)]
 pub(crate) struct Channel {
     from: OwnedFd,
@@ -95,7 +95,9 @@ impl Channel {
     /// This process's stdin and stdout.
     pub(crate) fn of_this_process(silence: Duration) -> Result<Self, Failure> {
         let own = |fd: std::io::Result<OwnedFd>| {
-            fd.map_err(|error| Failure::text(format!("no channel to the demo: {error}")))
+            fd.map_err(|error| {
+                Failure::text(format!("no channel to the exporting process: {error}"))
+            })
         };
         let from = own(std::io::stdin().as_fd().try_clone_to_owned())?;
         let to = own(std::io::stdout().as_fd().try_clone_to_owned())?;

@@ -78,6 +78,13 @@ pub(crate) fn ask(
     }
 }
 
+/// A descriptor of the process behind the broker's name (SO_PEERPIDFD), in
+/// whatever pid namespace it is; `None` where it cannot be had.
+pub(crate) fn process(ticket: &Ticket, reach: Reach<'_>, wait: &Wait) -> Option<OwnedFd> {
+    let socket = connect_to(ticket.endpoint, reach, wait).ok()?;
+    peer_process(&socket).ok().flatten()
+}
+
 /// A connection to a broker of a trusted user.
 struct Connection {
     socket: OwnedFd,
@@ -97,7 +104,7 @@ impl Connection {
         }
         if !peer.is_trusted(reach.trust) {
             log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
-            return refused(Reason::BrokerNotTrusted);
+            return refused(Reason::NotTrusted);
         }
         match peer_process(&socket) {
             Ok(process) => Ok(Self { socket, process }),

@@ -12,13 +12,15 @@ mod peer;
 mod server;
 mod socket;
 
-pub(crate) use client::{Answer, Reach, ask};
+pub(crate) use client::{Answer, Reach, ask, process};
+pub(crate) use peer::trusts_user;
 
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::identity;
+use crate::ledger::{Entry, Ledger};
 use crate::options::Settings;
-use gpuipc_core::Endpoint;
+use gpuipc_core::{Endpoint, Token};
 use name::{Folder, SocketFile};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,6 +34,8 @@ pub(crate) struct Broker {
     /// Written once to stop the thread.
     stop: Arc<OwnedFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Proves offers to those who cannot ask; `None` where it could not be made.
+    ledger: Option<Arc<Ledger>>,
     /// The name in the file system, removed on drop; `None` where no folder
     /// could be used.
     _file: Option<SocketFile>,
@@ -59,6 +63,11 @@ impl Broker {
                 (None, None)
             }
         };
+        let ledger = Ledger::create()
+            .inspect_err(|error| {
+                log::info!(target: "gpuipc::broker", "no ledger, offers are proven by the broker alone: {error}");
+            })
+            .ok();
         let stop = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("eventfd"))?,
         );
@@ -78,6 +87,7 @@ impl Broker {
         log::debug!(target: "gpuipc::broker", "serving as {endpoint}");
         Ok(Self {
             endpoint,
+            ledger,
             stop,
             thread: Mutex::new(Some(thread)),
             _file: file,
@@ -87,6 +97,11 @@ impl Broker {
     /// The name that a ticket carries.
     pub(crate) const fn endpoint(&self) -> Endpoint {
         self.endpoint
+    }
+
+    /// Puts an offer's token into the ledger, if there is one with room.
+    pub(crate) fn enter(&self, token: &Token) -> Option<Entry> {
+        self.ledger.as_ref()?.enter(token)
     }
 }
 

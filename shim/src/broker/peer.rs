@@ -30,18 +30,23 @@ impl Peer {
 
     /// Whether this user is trusted.
     pub(super) fn is_trusted(self, trust: &Trust) -> bool {
-        trusts(
-            trust,
-            self.uid,
-            rustix::process::geteuid().as_raw(),
-            overflow_uid(),
-        )
+        trusts_user(trust, self.uid)
     }
 
     /// Whether this is this very process.
     pub(super) fn is_self(self) -> bool {
         self.pid == std::process::id()
     }
+}
+
+/// Whether a user with this uid, as this user namespace numbers it, is trusted.
+pub(crate) fn trusts_user(trust: &Trust, uid: u32) -> bool {
+    trusts(
+        trust,
+        uid,
+        rustix::process::geteuid().as_raw(),
+        overflow_uid(),
+    )
 }
 
 /// The rule: the own user, root, and whom the policy adds. A user that this

@@ -44,6 +44,7 @@ fn check() -> c_int {
             endpoint: Endpoint([9; 16]),
             token,
             fd: Some(3),
+            ledger: None,
         }),
         posix_fd: true,
         ..HandleFields::default()

@@ -28,6 +28,7 @@ fn bytes() -> [u8; HANDLE_BYTES] {
             endpoint: Endpoint([0x44; 16]),
             token: Token::new([0xab; 16]),
             fd: Some(9),
+            ledger: None,
         }),
         posix_fd: true,
         fabric: Some([0xcd; 64]),

@@ -12,6 +12,8 @@ fn wrong_usage_is_code_2() {
         &["demo", "--driver=vulkan"],
         &["demo", "--size=1.5GiB"],
         &["demo", "--timeout-ms=0"],
+        &["doctor", "--driver=vulkan"],
+        &["doctor", "--json=yes"],
         &["import", "x", "--types=PosixFd,carrier-pigeon"],
         &["import", "x", "--read-only", "--answer"],
         &["import"],
@@ -33,10 +35,12 @@ fn help_names_the_commands() {
     let place = Place::new();
     let ended = place.run(["--help"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for command in ["demo", "export", "import", "inspect"] {
+    for command in ["demo", "export", "import", "inspect", "doctor"] {
         assert!(ended.stdout.contains(command), "{ended:?}");
     }
-    assert!(!ended.stdout.contains("demo-importer"), "{ended:?}");
+    for hidden in ["demo-importer", "doctor-probe"] {
+        assert!(!ended.stdout.contains(hidden), "{ended:?}");
+    }
 }
 
 #[test]
@@ -102,6 +106,8 @@ fn a_reader_that_goes_away_is_no_panic() {
     for arguments in [
         &["demo", "--driver=emulated"][..],
         &["demo", "--driver=emulated", "--json"],
+        &["doctor", "--driver=emulated"],
+        &["doctor", "--driver=emulated", "--json"],
         &["--help"],
     ] {
         // A pipe without a reader.

@@ -1,0 +1,141 @@
+//! Any bytes against the handle's decoder.
+
+use crate::round_trip::mended;
+use crate::slow::handle::{self as slow, BYTES, Decoded, Refused};
+use gpuipc_core::{DecodeError, GpuIpcMemHandle, checksum_of};
+use std::fmt::Debug;
+
+/// Looks at the bytes as they are, at their [`repaired`] form, and at [`nearly`] a valid handle.
+///
+/// # Panics
+///
+/// If gpuipc-core and the slow decoder disagree, or a promise of the handle does not hold.
+pub fn run(data: &[u8]) {
+    look(data);
+    let repaired = repaired(data);
+    look(&repaired);
+    look(&nearly(&repaired));
+}
+
+/// The bytes with the length, magic, versions and checksum that get them past the checksum.
+/// Everything else stays as it is.
+pub fn repaired(data: &[u8]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    let kept = data.len().min(BYTES);
+    bytes[..kept].copy_from_slice(&data[..kept]);
+    bytes[..4].copy_from_slice(b"GIPC");
+    bytes[4] = bytes[4].max(1);
+    bytes[5] = 1;
+    slow::seal(&mut bytes);
+    bytes
+}
+
+/// A valid handle but for the version and one line of 8 bytes, which are as they were: a rule that
+/// only one decoder keeps is not hidden behind others that are broken too.
+pub fn nearly(bytes: &[u8; BYTES]) -> [u8; BYTES] {
+    let mut nearly = slow::write(&mended(slow::fields(bytes)));
+    nearly[4] = bytes[4];
+    // Any line, but always the same one for the same bytes.
+    let at = slow::checksum(bytes) as usize % (BYTES / 8) * 8;
+    nearly[at..at + 8].copy_from_slice(&bytes[at..at + 8]);
+    slow::seal(&mut nearly);
+    nearly
+}
+
+/// Decodes the bytes with both decoders and compares.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn look(bytes: &[u8]) {
+    if let Ok(whole) = bytes.try_into() {
+        assert_eq!(checksum_of(whole), slow::checksum(whole), "checksum");
+    }
+    match (GpuIpcMemHandle::decode(bytes), slow::read(bytes)) {
+        (Ok(handle), Ok(decoded)) => {
+            same(&handle, &decoded, bytes);
+            keeps_secrets(&handle, bytes);
+        }
+        (Err(error), Err(refused)) => same_cause(&error, &refused, bytes),
+        (handle, decoded) => {
+            panic!("gpuipc-core: {handle:?}\nslow decoder: {decoded:?}\nbytes: {bytes:02x?}")
+        }
+    }
+}
+
+fn same(handle: &GpuIpcMemHandle, decoded: &Decoded, bytes: &[u8]) {
+    assert_eq!(handle.version(), decoded.version);
+    assert_eq!(handle.min_reader(), decoded.min_reader);
+    assert_eq!(handle.types().bits(), decoded.types);
+    assert_eq!(handle.attributes().bits(), decoded.attributes);
+    assert_eq!(handle.checksum(), decoded.checksum);
+    assert_eq!(handle.fields(), decoded.fields);
+
+    assert_eq!(handle.encode(), bytes, "encoding gives the same bytes");
+    let types = handle.types().types();
+    let flags = types.iter().fold(0, |all, one| all | one.flag().bits());
+    assert_eq!(flags, decoded.types, "the list has the types of the flags");
+
+    // What a handle says makes a handle again: this version's, without what a newer writer added.
+    let again = GpuIpcMemHandle::new(&decoded.fields).map(|again| again.fields());
+    assert_eq!(again.as_ref(), Ok(&decoded.fields));
+}
+
+/// The error names a rule that the bytes do break, with the value that they have.
+fn same_cause(error: &DecodeError, refused: &Refused, bytes: &[u8]) {
+    let same = match (error, refused) {
+        (DecodeError::Length { got }, Refused::Length) => *got == bytes.len(),
+        (DecodeError::Magic { got }, Refused::Magic) => got.to_le_bytes() == bytes[..4],
+        (
+            DecodeError::Newer {
+                version,
+                min_reader,
+            },
+            Refused::Newer,
+        ) => [*version, *min_reader] == bytes[4..6],
+        (DecodeError::Checksum { stored, computed }, Refused::Checksum) => {
+            stored.to_le_bytes() == bytes[188..192] && *computed == slow::checksum(bytes)
+        }
+        (
+            DecodeError::Field { field, value, .. },
+            Refused::Versions(broken) | Refused::Fields(broken),
+        ) => broken.has(field, *value),
+        _ => false,
+    };
+    assert!(
+        same,
+        "gpuipc-core: {error:?}\nslow decoder: {refused:?}\nbytes: {bytes:02x?}"
+    );
+    assert!(!error.to_string().is_empty());
+}
+
+/// The `Debug` text stays the same when the token and the driver's bytes change, so it cannot show
+/// them in any spelling.
+fn keeps_secrets(handle: &GpuIpcMemHandle, bytes: &[u8]) {
+    let mut other: [u8; BYTES] = std::array::from_fn(|at| bytes[at]);
+    let mut secrets = Vec::new();
+    if handle.runtime_ipc().is_some() || handle.pool_pointer().is_some() {
+        secrets.extend(192..256);
+    }
+    if handle.ticket().is_some() {
+        secrets.extend(272..288);
+    }
+    if handle.fabric().is_some() {
+        secrets.extend(320..384);
+    }
+    for at in secrets {
+        other[at] ^= 0xff;
+    }
+    slow::seal(&mut other);
+    let other = GpuIpcMemHandle::decode(&other).expect("no rule asks for a secret's value");
+    assert_eq!(text(handle, handle), text(&other, &other));
+    assert_eq!(
+        text(&handle.fields(), handle),
+        text(&other.fields(), &other)
+    );
+}
+
+/// The `Debug` text without the checksum, which changes with every byte.
+fn text(value: &impl Debug, handle: &GpuIpcMemHandle) -> String {
+    format!("{value:?}").replace(&format!("{:#010x}", handle.checksum()), "")
+}

@@ -1,0 +1,55 @@
+//! The seeds of all fuzz targets: made, replayed, and changed at random.
+#![allow(clippy::unwrap_used)]
+
+mod changed;
+mod made;
+mod replay;
+
+use gpuipc_fuzz::{broker_message, decode, round_trip};
+use std::path::{Path, PathBuf};
+
+/// A fuzz target.
+#[derive(Clone, Copy)]
+struct Target {
+    name: &'static str,
+    run: fn(&[u8]),
+}
+
+const DECODE: Target = Target {
+    name: "decode",
+    run: decode::run,
+};
+const ROUND_TRIP: Target = Target {
+    name: "round_trip",
+    run: round_trip::run,
+};
+const BROKER_MESSAGE: Target = Target {
+    name: "broker_message",
+    run: broker_message::run,
+};
+const TARGETS: [Target; 3] = [DECODE, ROUND_TRIP, BROKER_MESSAGE];
+
+impl Target {
+    fn folder(self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("seeds")
+            .join(self.name)
+    }
+
+    /// Every seed with its name, sorted, so that a run can be repeated.
+    fn seeds(self) -> Vec<(String, Vec<u8>)> {
+        let folder = self.folder();
+        let files = std::fs::read_dir(&folder)
+            .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let mut seeds: Vec<(String, Vec<u8>)> = files
+            .map(|file| {
+                let file = file.unwrap();
+                let name = file.file_name().into_string().unwrap();
+                (name, std::fs::read(file.path()).unwrap())
+            })
+            .collect();
+        assert!(!seeds.is_empty(), "{} has seeds", folder.display());
+        seeds.sort();
+        seeds
+    }
+}

@@ -1,0 +1,165 @@
+//! What an importer wants of the exporter, and the ways to get it: the broker
+//! first, then what the kernel gives to who may ptrace the exporter.
+
+use crate::attempt::{Failure, Reason, Step};
+use crate::broker::{self, Answer, Reach};
+use crate::identity::Identity;
+use crate::ipc::Ipc;
+use crate::mem::Liveness;
+use crate::pidfd;
+use crate::wait::Wait;
+use gpuipc_core::{GpuIpcMemHandle, RequestKind, Ticket};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use std::os::fd::OwnedFd;
+
+/// The process that exported a handle.
+pub(crate) struct Exporter<'a> {
+    handle: &'a GpuIpcMemHandle,
+    ticket: Ticket,
+    own: &'a Identity,
+    reach: Reach<'a>,
+    wait: &'a Wait,
+}
+
+impl<'a> Exporter<'a> {
+    /// The exporter of `handle`, which must have a ticket.
+    pub(crate) fn of(
+        handle: &'a GpuIpcMemHandle,
+        ipc: &'a Ipc,
+        wait: &'a Wait,
+    ) -> Result<Self, Failure> {
+        let ticket = handle
+            .ticket()
+            .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
+        let settings = ipc.settings();
+        let reach = Reach {
+            socket_dir: settings.socket_dir.as_deref(),
+            trust: &settings.trust,
+        };
+        Ok(Self {
+            handle,
+            ticket,
+            own: ipc.identity(),
+            reach,
+            wait,
+        })
+    }
+
+    /// The memory's descriptor. A way that failed before another one worked, or
+    /// failed, too, is told through `note`.
+    pub(crate) fn descriptor(&self, note: impl FnOnce(Failure)) -> Result<OwnedFd, Failure> {
+        let failure = match self.ask(RequestKind::FetchFd) {
+            Ok(Answer::Fd(fd)) => return Ok(fd),
+            Ok(_) => Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply),
+            Err(failure) => failure,
+        };
+        if !may_go_around(failure.reason) || self.ticket.fd.is_none() {
+            return Err(failure);
+        }
+        let Some(process) = self.process() else {
+            return Err(failure);
+        };
+        note(failure);
+        pidfd::fetch(process?, &self.ticket, self.reach.trust)
+    }
+
+    /// Whether legacy memory that was just opened is still what was offered.
+    pub(crate) fn liveness(&self, require_live: bool) -> Result<Liveness, Failure> {
+        let at_liveness = |failure| Failure {
+            step: Step::Liveness,
+            ..failure
+        };
+        let failure = match self.ask(RequestKind::CheckMemory) {
+            Ok(Answer::MemoryUnchanged) => return Ok(Liveness::MemoryUnchanged),
+            Ok(Answer::MemoryChanged) => {
+                return Err(Failure::refused(Step::Liveness, Reason::StaleMemory));
+            }
+            Ok(Answer::Fd(_)) => {
+                return Err(Failure::refused(Step::Liveness, Reason::BrokerBadReply));
+            }
+            Err(failure) => failure,
+        };
+        // An offer keeps its broker: without one there is no offer.
+        if matches!(
+            failure.reason,
+            Reason::OfferWithdrawn | Reason::ExporterGone | Reason::Cancelled
+        ) {
+            return Err(at_liveness(failure));
+        }
+        log::debug!(
+            target: "gpuipc::gpu",
+            "the exporter does not say whether the memory is unchanged: {}",
+            failure.reason.why()
+        );
+        if may_go_around(failure.reason)
+            && let Some(Ok(process)) = self.process()
+        {
+            match pidfd::offer_lives(process, &self.ticket, self.reach.trust) {
+                Ok(true) if !require_live => return Ok(Liveness::OfferLives),
+                Ok(false) => {
+                    return Err(Failure::refused(Step::Liveness, Reason::OfferWithdrawn));
+                }
+                // That the offer lives says nothing about the memory.
+                Ok(true) | Err(_) => {}
+            }
+        }
+        if require_live {
+            return Err(Failure {
+                reason: Reason::LivenessUnknown,
+                ..at_liveness(failure)
+            });
+        }
+        Ok(Liveness::Unknown)
+    }
+
+    fn ask(&self, kind: RequestKind) -> Result<Answer, Failure> {
+        let id = self.handle.allocation_id();
+        broker::ask(kind, &self.ticket, id, self.reach, self.wait).map_err(|failure| {
+            if failure.reason == Reason::BrokerUnreachable && self.is_gone() {
+                Failure {
+                    reason: Reason::ExporterGone,
+                    ..failure
+                }
+            } else {
+                failure
+            }
+        })
+    }
+
+    /// A descriptor of the exporter's process: by its pid, which means the same
+    /// process only in the same pid namespace; else by the broker's socket, if
+    /// that can be reached. `None` where neither is.
+    fn process(&self) -> Option<Result<OwnedFd, Failure>> {
+        if self.shares_pids() {
+            return Some(pidfd::open(self.handle.pid()));
+        }
+        broker::process(&self.ticket, self.reach, self.wait).map(Ok)
+    }
+
+    fn shares_pids(&self) -> bool {
+        self.own.pid_namespace != 0 && self.own.pid_namespace == self.handle.pid_namespace()
+    }
+
+    /// Whether an unreachable broker means that the exporter has ended it: in a
+    /// shared network namespace its abstract name would answer, and in a shared
+    /// pid namespace its pid would be there. Elsewhere nothing can be said.
+    fn is_gone(&self) -> bool {
+        if self.own.net_namespace != 0 && self.own.net_namespace == self.handle.net_namespace() {
+            return true;
+        }
+        let pid = i32::try_from(self.handle.pid())
+            .ok()
+            .and_then(Pid::from_raw);
+        self.shares_pids() && pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    }
+}
+
+/// Whether another way may give what the broker did not. Not where it said no,
+/// and not where its process has ended.
+const fn may_go_around(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::BrokerUnreachable | Reason::BrokerBusy | Reason::BrokerBadReply | Reason::TimedOut
+    )
+}

@@ -1,0 +1,250 @@
+//! Descriptors fetched by their number, where the broker cannot be reached: the
+//! right one or none.
+
+use crate::{PROGRAM, Pair};
+use gpuipc_core::GpuIpcMemHandle;
+use gpuipc_tests::{Peer, Scratch, forge, skip};
+use std::process::Command;
+
+const LEN: u64 = 2 << 20;
+
+/// The handle as it is for an importer whom no name of the broker reaches: in
+/// another network namespace.
+fn out_of_reach(handle: &GpuIpcMemHandle) -> GpuIpcMemHandle {
+    forge(handle, |fields| {
+        fields.net_namespace ^= 1;
+        if let Some(ticket) = &mut fields.ticket {
+            ticket.endpoint.0[0] ^= 1;
+        }
+    })
+}
+
+fn offered() -> (Pair, u32, GpuIpcMemHandle) {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 91"));
+    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let warm = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("drop mapping {}", warm.id));
+    (pair, offer, handle)
+}
+
+#[test]
+fn the_descriptor_is_fetched_by_its_number_where_the_broker_is_out_of_reach() {
+    let (mut pair, _, handle) = offered();
+    let before = pair.importer.state();
+    let mem = pair.importer.import(&out_of_reach(&handle), "");
+    assert_eq!(mem.used, "PosixFd");
+    assert_eq!(mem.attempts, ["PosixFd/broker-connect/BrokerUnreachable"]);
+    pair.importer.ok(&format!("read {} 91 0", mem.id));
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
+    pair.importer.returns_to(&before);
+}
+
+#[test]
+fn a_stopped_exporter_still_gives_its_descriptor() {
+    let (mut pair, _, handle) = offered();
+    pair.exporter.ok("stop");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let mem = pair.importer.import(&handle, "timeout=500");
+    assert_eq!(mem.attempts, ["PosixFd/broker-request/TimedOut"]);
+    pair.importer.ok(&format!("read {} 91 0", mem.id));
+}
+
+#[test]
+fn a_refusal_of_the_kernel_is_an_attempt_with_the_cure() {
+    for (errno, reason, cure) in [
+        (libc::EPERM, "PtraceRefused", "SYS_PTRACE"),
+        (libc::ENOSYS, "NoPidfd", "seccomp"),
+    ] {
+        let (mut pair, _, handle) = offered();
+        let before = pair.importer.state();
+        pair.importer.ok(&format!("refuse-pidfd {errno}"));
+        let refused = pair.importer.import_refused(&out_of_reach(&handle), "");
+        assert_eq!(
+            refused.attempts,
+            [
+                "PosixFd/broker-connect/BrokerUnreachable".to_owned(),
+                format!("PosixFd/pidfd_getfd/{reason}")
+            ]
+        );
+        assert!(refused.text.contains(cure), "{}", refused.text);
+        pair.importer.returns_to(&before);
+        // The broker needs no such right.
+        assert_eq!(pair.importer.import(&handle, "").used, "PosixFd");
+    }
+}
+
+#[test]
+fn a_withdrawn_offer_s_number_gives_nothing() {
+    let (mut pair, offer, handle) = offered();
+    let (other, _) = pair.exporter.alloc("vmm-fd", LEN);
+    pair.exporter.ok(&format!("drop offer {offer}"));
+    // Takes the same number, and the same slot of the ledger.
+    let (_, next) = pair.exporter.export(other, 0, LEN);
+    let (old, new) = (
+        handle.ticket().expect("a ticket"),
+        next.ticket().expect("a ticket"),
+    );
+    assert_eq!(old.fd, new.fd, "the test needs the number to be reused");
+    assert_eq!(
+        old.ledger.map(|entry| entry.slot),
+        new.ledger.map(|entry| entry.slot)
+    );
+    let refused = pair.importer.import_refused(&out_of_reach(&handle), "");
+    assert_eq!(
+        refused.attempts[1..],
+        ["PosixFd/pidfd_getfd/OfferWithdrawn"]
+    );
+}
+
+#[test]
+fn another_process_s_descriptor_at_the_same_number_gives_nothing() {
+    let (mut pair, _, handle) = offered();
+    let mut other = crate::peer(&pair.scratch);
+    let (buffer, _) = other.alloc("vmm-fd", LEN);
+    let (_, _theirs) = other.export(buffer, 0, LEN);
+    let forged = forge(&out_of_reach(&handle), |fields| fields.pid = other.pid());
+    let refused = pair.importer.import_refused(&forged, "");
+    assert_eq!(refused.attempts.len(), 2, "{refused:?}");
+    assert!(
+        refused.attempts[1].ends_with("/OfferWithdrawn"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_legacy_offer_is_known_to_live_by_its_ledger() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("cuda-malloc", LEN);
+    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let handle = out_of_reach(&handle);
+    let mem = pair.importer.import(&handle, "");
+    assert_eq!(mem.liveness, "OfferLives");
+    let refused = pair.importer.import_refused(&handle, "live");
+    assert_eq!(refused.attempts, ["RuntimeIpc/liveness/LivenessUnknown"]);
+    pair.exporter.ok(&format!("drop offer {offer}"));
+    let refused = pair.importer.import_refused(&handle, "");
+    assert_eq!(refused.attempts, ["RuntimeIpc/liveness/OfferWithdrawn"]);
+}
+
+/// Whether `unshare` works with these options.
+fn can_unshare(options: &[&str]) -> bool {
+    let output = Command::new("unshare").args(options).arg("true").output();
+    let works = output.is_ok_and(|output| output.status.success());
+    if !works {
+        skip(&format!("unshare {options:?} does not work here"));
+    }
+    works
+}
+
+#[test]
+fn a_pid_of_another_namespace_is_never_taken_for_a_local_one() {
+    const OPTIONS: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--net"];
+    if !can_unshare(&OPTIONS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut exporter = crate::peer(&scratch);
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let mut importer = Peer::start_with("unshare", &scratch, |command| {
+        command
+            .args(OPTIONS)
+            .arg(PROGRAM)
+            .env("GPUIPC_SOCKET_DIR", "/nonexistent");
+    });
+    // Pid 1 there is the importer itself.
+    let handle = forge(&handle, |fields| fields.pid = 1);
+    let refused = importer.import_refused(&handle, "");
+    assert_eq!(
+        refused.attempts,
+        ["PosixFd/broker-connect/BrokerUnreachable"]
+    );
+    assert!(
+        refused.text.contains("GPUIPC_SOCKET_DIR"),
+        "{}",
+        refused.text
+    );
+}
+
+#[test]
+fn across_pid_namespaces_a_stopped_exporter_is_reached_through_its_socket() {
+    const OPTIONS: [&str; 3] = ["--pid", "--fork", "--mount-proc"];
+    if !can_unshare(&OPTIONS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut exporter = crate::peer(&scratch);
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    exporter.ok(&format!("fill {buffer} 92"));
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let mut importer = Peer::start_with("unshare", &scratch, |command| {
+        command.args(OPTIONS).arg(PROGRAM);
+    });
+    let mem = importer.import(&handle, "");
+    assert_eq!(mem.attempts, Vec::<String>::new());
+    importer.ok(&format!("read {} 92 0", mem.id));
+    exporter.ok("stop");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let mem = importer.import(&handle, "timeout=500");
+    assert_eq!(mem.attempts, ["PosixFd/broker-request/TimedOut"]);
+    importer.ok(&format!("read {} 92 0", mem.id));
+}
+
+#[test]
+fn a_number_that_is_reused_all_the_time_never_gives_the_wrong_memory() {
+    let scratch = Scratch::new();
+    let mut exporter = crate::peer(&scratch);
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    let (decoy, _) = exporter.alloc("vmm-fd", LEN);
+    let (anchor, _) = exporter.alloc("vmm-fd", LEN);
+    exporter.ok(&format!("fill {buffer} 93"));
+    exporter.ok(&format!("fill {decoy} 94"));
+    // Keeps broker and ledger while the other offer comes and goes.
+    exporter.export(anchor, 0, LEN);
+    let file = scratch.path().join("handle");
+    let file = file.to_str().expect("a plain path");
+    let milliseconds = if std::env::var_os("GPUIPC_TEST_LONG").is_some() {
+        120_000
+    } else {
+        3000
+    };
+    // In another network namespace no name of the broker is reached.
+    if !can_unshare(&["--net"]) {
+        return;
+    }
+    let mut importers: Vec<Peer> = (0..2)
+        .map(|_| {
+            Peer::start_with("unshare", &scratch, |command| {
+                command
+                    .args(["--net", PROGRAM])
+                    .env("GPUIPC_SOCKET_DIR", "/nonexistent");
+            })
+        })
+        .collect();
+    exporter.send(&format!("churn {file} {buffer} {decoy} {milliseconds}"));
+    for importer in &mut importers {
+        importer.send(&format!("chase {file} 93 {milliseconds}"));
+    }
+    let (mut right, mut refused) = (0, 0);
+    for importer in &mut importers {
+        let answer = importer.answer("chase");
+        let numbers: Vec<u64> = answer
+            .split(' ')
+            .skip(1)
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [this_right, this_refused] = numbers.as_slice() else {
+            panic!("an importer saw {answer:?}")
+        };
+        right += this_right;
+        refused += this_refused;
+    }
+    let rounds = exporter.answer("churn");
+    println!("{rounds} rounds: {right} right, {refused} refused, 0 wrong");
+    assert!(
+        right > 100 && refused > 100,
+        "no race: {right} right, {refused} refused"
+    );
+}
