@@ -124,8 +124,8 @@ pub(crate) mod ticket {
     pub(crate) const LEDGER_DEVICE: At<8> = Field::at(48);
     pub(crate) const LEDGER_INODE: At<8> = Field::at(56);
 
-    /// All of the ledger but the inode, which says whether there is one.
-    pub(crate) const LEDGER_BUT_INODE: At<20> = Field::at(36);
+    /// Two fields of the ledger that lie side by side.
+    pub(crate) const LEDGER_FD_AND_SLOT: At<8> = Field::at(36);
 }
 
 /// What an importer sends to the broker.

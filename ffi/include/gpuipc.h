@@ -192,6 +192,10 @@
 // so, whatever its owner does.
 #define GPUIPC_LIVENESS_REFERENCED 2
 
+// The exporter lives and still offers the memory, but could not be asked
+// whether its owner has freed it meanwhile.
+#define GPUIPC_LIVENESS_OFFER_LIVES 3
+
 // In `attributes` of a handle: `slot_1` is a ticket.
 #define GPUIPC_ATTRIBUTE_TICKET 1
 
@@ -266,7 +270,11 @@ typedef struct gpuipc_ticket {
     uint8_t endpoint[16];
     uint8_t token[16];
     int32_t fd;
-    uint8_t reserved[28];
+    int32_t ledger_fd;
+    uint32_t ledger_slot;
+    uint32_t reserved;
+    uint64_t ledger_device;
+    uint64_t ledger_inode;
 } gpuipc_ticket;
 
 // One slot of a handle. Which member is meant, the handle's type flags and attributes say.

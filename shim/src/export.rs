@@ -227,11 +227,22 @@ impl Allocation {
         if allowed == 0 {
             return Err(not_exportable(MemoryKind::VmmWithoutHandleType, Vec::new()));
         }
-        // Of VMM memory the range is the whole reservation, the mapping the piece.
+        // Of VMM memory the range is the whole reservation, the mapping the
+        // piece. Drivers before CUDA 11.7 know the piece by another call only.
+        let piece = attribute(pointer_attribute::MAPPING_BASE_ADDR)
+            .and_then(|base| Ok((base, attribute(pointer_attribute::MAPPING_SIZE)?)));
+        let (base, size) = match piece {
+            Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => {
+                let context = DeviceContext::for_device(driver, device)?;
+                let (base, size) = context.with(|| driver.address_range(ptr))?;
+                (base, size as u64)
+            }
+            piece => piece?,
+        };
         Ok(Self {
             id,
-            base: attribute(pointer_attribute::MAPPING_BASE_ADDR)?,
-            size: attribute(pointer_attribute::MAPPING_SIZE)?,
+            base,
+            size,
             device,
             way: Way::Vmm { handle, allowed },
         })

@@ -106,3 +106,24 @@ fn a_missing_optional_call_fails_where_it_is_needed_and_nowhere_else() {
     );
     assert!(refused.text.contains("CUDA 10.2"), "{}", refused.text);
 }
+
+#[test]
+fn a_driver_of_cuda_11_4_shares_both_kinds_of_memory() {
+    let scratch = gpuipc_tests::Scratch::new();
+    let old = || {
+        gpuipc_tests::Peer::start_with(crate::PROGRAM, &scratch, |command| {
+            command
+                .env_remove("GPUIPC_EMULATED_IMEX")
+                .env("GPUIPC_EMULATED_PROFILE", "driver-11.4");
+        })
+    };
+    let (mut exporter, mut importer) = (old(), old());
+    for (memory, used) in [("cuda-malloc", "RuntimeIpc"), ("vmm-fd", "PosixFd")] {
+        let (buffer, _) = exporter.alloc(memory, 3 << 20);
+        exporter.ok(&format!("fill {buffer} 17"));
+        let (_, handle) = exporter.export(buffer, 4096, 1 << 20);
+        let mem = importer.import(&handle, "");
+        assert_eq!(mem.used, used);
+        importer.ok(&format!("read {} 17 4096", mem.id));
+    }
+}

@@ -102,11 +102,17 @@ pub(super) fn check_ticket(handle: &GpuIpcMemHandle, newer: bool) -> Checked {
     )?;
     let Some(ledger) = wire_ledger(slot) else {
         let start = at::SLOT_1.range().start;
-        return zeros(
-            ticket::LEDGER_BUT_INODE.slice(slot),
-            start.saturating_add(ticket::LEDGER_BUT_INODE.range().start),
-            "ticket.ledger",
-            "a ticket without a ledger has zeros there, and this is where it has not",
+        let words = "a ticket without a ledger has zeros there, and this is where it has not";
+        let zero = |part, at: core::ops::Range<usize>| {
+            zeros(part, start.saturating_add(at.start), "ticket.ledger", words)
+        };
+        zero(
+            ticket::LEDGER_FD_AND_SLOT.slice(slot),
+            ticket::LEDGER_FD_AND_SLOT.range(),
+        )?;
+        return zero(
+            ticket::LEDGER_DEVICE.slice(slot),
+            ticket::LEDGER_DEVICE.range(),
         );
     };
     rule(

@@ -179,7 +179,8 @@ fn types_and_slots(bytes: &[u8], newer: bool, unknown: bool, broken: &mut AllBro
         broken.unless(right, "ticket.fd", fd);
         // A ledger is there if it has an inode.
         if number(bytes, 312, 8) == 0 {
-            broken.unless_zero(bytes, 292, 312, "ticket.ledger");
+            broken.unless_zero(bytes, 292, 300, "ticket.ledger");
+            broken.unless_zero(bytes, 304, 312, "ticket.ledger");
         } else {
             let ledger_fd = number(bytes, 292, 4);
             broken.unless(ledger_fd < 0x8000_0000, "ticket.ledger.fd", ledger_fd);

@@ -109,7 +109,9 @@ const fn liveness(liveness: Liveness) -> &'static str {
     match liveness {
         Liveness::Referenced => "the mapping holds the memory, whatever its owner does",
         Liveness::MemoryUnchanged => "the exporter says that the memory is still the same",
-        Liveness::OfferLives => "the exporter lives and still offers it, but could not be asked more",
+        Liveness::OfferLives => {
+            "the exporter lives and still offers it, but could not be asked more"
+        }
         Liveness::Unknown => "unknown: nobody could be asked whether the memory is still the same",
     }
 }

@@ -5,9 +5,10 @@
 
 use crate::Answer;
 use crate::border::Out;
+use crate::config::config;
+use crate::header::Place;
 use crate::piece::{Origin, Piece};
 use crate::state::{State, context_of, state, visible_number};
-use crate::storage::Place;
 use core::ffi::c_void;
 use gpuipc::sys::{CuContext, CuResult, memory_type, pointer_attribute as attribute};
 
@@ -43,6 +44,24 @@ fn value(state: &State, start: u64, piece: &Piece, attribute: u32) -> Answer<Val
         Origin::Mapped { handle, .. } => state.physicals.get(handle),
         _ => None,
     };
+    let since = match attribute {
+        attribute::MAPPING_SIZE | attribute::MAPPING_BASE_ADDR | attribute::MEMORY_BLOCK_ID => {
+            11070
+        }
+        attribute::MEMPOOL_HANDLE => 11030,
+        _ => 0,
+    };
+    if config().driver_version < since {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    let pool = match &piece.origin {
+        Origin::Pooled { pool, .. } => Some(*pool),
+        _ => None,
+    };
+    let types = match pool {
+        Some(pool) => state.pools.get(&pool).map(|pool| pool.handle_types),
+        None => physical.map(|physical| physical.handle_types),
+    };
     Ok(match attribute {
         attribute::CONTEXT => {
             let context = piece.context_device().map_or(CuContext::NULL, context_of);
@@ -64,10 +83,8 @@ fn value(state: &State, start: u64, piece: &Piece, attribute: u32) -> Answer<Val
         attribute::RANGE_START_ADDR => Long(range(state, start, piece).0),
         attribute::RANGE_SIZE => Long(range(state, start, piece).1),
         attribute::MAPPED => Word(1),
-        attribute::ALLOWED_HANDLE_TYPES => {
-            Long(physical.map_or(0, |physical| u64::from(physical.handle_types)))
-        }
-        attribute::MEMPOOL_HANDLE => Long(0),
+        attribute::ALLOWED_HANDLE_TYPES => Long(types.map_or(0, u64::from)),
+        attribute::MEMPOOL_HANDLE => Long(pool.unwrap_or(0)),
         attribute::MAPPING_SIZE => Long(piece.spot().map_or(piece.size, |spot| spot.block_size)),
         attribute::MAPPING_BASE_ADDR => Long(piece.spot().map_or(start, |spot| spot.block)),
         attribute::MEMORY_BLOCK_ID => Long(

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 /// The driver's block, and the granularity of VMM memory.
 pub(crate) const BLOCK: u64 = 2 << 20;
+/// A pool takes memory in blocks of this size.
+const POOL_BLOCK: u64 = 32 << 20;
 /// Allocations up to here share a block.
 const SMALL: u64 = 1 << 20;
 /// Small allocations begin at multiples of this.
@@ -35,17 +37,34 @@ pub(crate) struct Spot {
 struct Block {
     region: Region,
     id: u64,
-    /// Which device's small allocations lie here; `None` if it is one's own.
-    shared_by: Option<usize>,
+    /// Whose allocations lie here side by side; `None` if it is one's own.
+    shared_by: Option<Sharer>,
     /// Offset and length of each allocation.
     used: BTreeMap<u64, u64>,
+}
+
+/// Whose allocations share blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sharer {
+    Device(usize),
+    Pool(u64),
+}
+
+impl Sharer {
+    fn pool(sharer: Option<Self>) -> Option<u64> {
+        match sharer {
+            Some(Self::Pool(pool)) => Some(pool),
+            _ => None,
+        }
+    }
 }
 
 /// All blocks of this process.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     blocks: BTreeMap<u64, Block>,
-    idle: Vec<Region>,
+    /// Addresses for the next allocation; a pool's only for its own.
+    idle: Vec<(Option<u64>, Region)>,
     last_id: u64,
 }
 
@@ -70,17 +89,29 @@ impl Blocks {
         if size > SMALL {
             return self.take_whole(size, 0);
         }
-        let length = size.next_multiple_of(SPACING);
+        self.take_shared(Sharer::Device(device), size, BLOCK)
+    }
+
+    /// Addresses for an allocation of a pool.
+    pub(crate) fn take_for_pool(&mut self, pool: u64, size: u64) -> Option<Spot> {
+        self.take_shared(Sharer::Pool(pool), size, POOL_BLOCK)
+    }
+
+    fn take_shared(&mut self, sharer: Sharer, size: u64, block: u64) -> Option<Spot> {
+        let length = size.checked_next_multiple_of(SPACING)?;
         let fits = self
             .blocks
             .iter()
-            .filter(|(_, block)| block.shared_by == Some(device));
+            .filter(|(_, block)| block.shared_by == Some(sharer));
         let (start, offset) = match fits
             .filter_map(|(start, block)| Some((*start, block.hole(length)?)))
             .next()
         {
             Some(found) => found,
-            None => (self.add(BLOCK, Some(device))?, 0),
+            None => {
+                let room = length.checked_next_multiple_of(block)?;
+                (self.add(room, Some(sharer))?, 0)
+            }
         };
         self.enter(start, offset, length)
     }
@@ -89,6 +120,15 @@ impl Blocks {
     pub(crate) fn take_whole(&mut self, size: u64, offset: u64) -> Option<Spot> {
         let room = size.checked_add(offset)?.checked_next_multiple_of(BLOCK)?;
         let start = self.add(room, None)?;
+        self.enter(start, offset, size)
+    }
+
+    /// Addresses that begin `offset` into a block as large as the maker's.
+    pub(crate) fn take_as(&mut self, block_size: u64, offset: u64, size: u64) -> Option<Spot> {
+        if offset.checked_add(size)? > block_size || !block_size.is_multiple_of(BLOCK) {
+            return None;
+        }
+        let start = self.add(block_size, None)?;
         self.enter(start, offset, size)
     }
 
@@ -102,11 +142,17 @@ impl Blocks {
             return;
         }
         if let Some(block) = self.blocks.remove(&spot.block) {
-            self.idle.push(block.region);
+            self.idle
+                .push((Sharer::pool(block.shared_by), block.region));
         }
         if self.idle.len() > MOST_IDLE {
             self.idle.remove(0);
         }
+    }
+
+    /// Gives up what was kept for a pool that is gone.
+    pub(crate) fn forget_pool(&mut self, pool: u64) {
+        self.idle.retain(|(kept_for, _)| *kept_for != Some(pool));
     }
 
     /// The addresses of a block, to show host memory in them.
@@ -114,10 +160,12 @@ impl Blocks {
         self.blocks.get(&spot.block).map(|block| &block.region)
     }
 
-    fn add(&mut self, size: u64, shared_by: Option<usize>) -> Option<u64> {
-        let last = self.idle.iter().rposition(|region| region.size() == size);
-        let region = match last {
-            Some(index) => self.idle.remove(index),
+    fn add(&mut self, size: u64, shared_by: Option<Sharer>) -> Option<u64> {
+        let pool = Sharer::pool(shared_by);
+        let fits =
+            |(kept_for, region): &(Option<u64>, Region)| *kept_for == pool && region.size() == size;
+        let region = match self.idle.iter().rposition(fits) {
+            Some(index) => self.idle.remove(index).1,
             None => Region::new(size, BLOCK, None)?,
         };
         let (start, id) = (region.base(), self.next_id());

@@ -7,7 +7,7 @@
 
 use crate::Answer;
 use core::ffi::{c_char, c_void};
-use gpuipc::sys::{CuContext, CuIpcMemHandle, CuResult};
+use gpuipc::sys::{CuContext, CuGraph, CuIpcMemHandle, CuMemPool, CuResult, CuStream};
 
 /// An argument as C passes it.
 pub(crate) trait FromC {
@@ -38,6 +38,9 @@ plain!(
     usize,
     CuResult,
     CuContext,
+    CuStream,
+    CuGraph,
+    CuMemPool,
     CuIpcMemHandle
 );
 
@@ -76,6 +79,11 @@ impl<T> Out<T> {
         }
     }
 
+    /// The same place as one that is read: what the caller passes in it.
+    pub(crate) fn as_read(self) -> In<T> {
+        In(self.0)
+    }
+
     /// The bare address, for calls that only name memory.
     pub(crate) fn address(self) -> u64 {
         self.0.addr() as u64
@@ -106,11 +114,6 @@ impl Out<c_void> {
     /// By `cuda.h`, with the call's other arguments the place holds a T.
     pub(crate) unsafe fn holds<T>(self) -> Out<T> {
         Out(self.0.cast())
-    }
-
-    /// The same place as one that is read.
-    pub(crate) fn as_input(self) -> In<c_void> {
-        In(self.0)
     }
 
     /// Raw, for a copy done by the kernel.
@@ -172,6 +175,12 @@ impl<T: Copy> In<T> {
     pub(crate) fn get_many(self, count: usize) -> Answer<Vec<T>> {
         (0..count).map(|index| self.get_nth(index)).collect()
     }
+}
+
+/// Host memory at an address, for a copy done by the kernel, which checks it.
+pub(crate) fn host_memory(address: u64) -> (Out<c_void>, In<c_void>) {
+    let place = core::ptr::with_exposed_provenance_mut(address as usize);
+    (Out(place), In(place))
 }
 
 impl In<c_void> {

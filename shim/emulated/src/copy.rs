@@ -2,12 +2,17 @@
 //! nowhere, or may not be reached, gives `INVALID_VALUE`, never a fault.
 
 use crate::Answer;
-use crate::border::{In, Out};
-use crate::state::state;
+use crate::border::{In, Out, host_memory};
+use crate::config::config;
+use crate::pools::is_freed;
+use crate::state::{State, state};
 use crate::storage::Storage;
 use core::ffi::c_void;
-use gpuipc::sys::CuResult;
+use gpuipc::sys::{CuResult, CuStream};
 use std::sync::Arc;
+
+/// Bytes that a copy from memory to memory has in hand.
+const CHUNK: usize = 1 << 20;
 
 /// A run of bytes in one file.
 struct Part {
@@ -19,8 +24,19 @@ struct Part {
 /// The files behind `bytes` at `address`, which may span pieces side by side.
 /// The copy itself runs without the lock; the files stay as long as it needs.
 fn parts(address: u64, bytes: usize, write: bool) -> Answer<Vec<Part>> {
-    let state = state();
+    let mut state = state();
     let device = state.current_device()?;
+    parts_for(&mut state, device, address, bytes, write)
+}
+
+/// The same for a device, whatever context is current.
+fn parts_for(
+    state: &mut State,
+    device: usize,
+    address: u64,
+    bytes: usize,
+    write: bool,
+) -> Answer<Vec<Part>> {
     let mut parts = Vec::new();
     let mut done = 0;
     while done < bytes {
@@ -28,15 +44,19 @@ fn parts(address: u64, bytes: usize, write: bool) -> Answer<Vec<Part>> {
             .checked_add(done as u64)
             .ok_or(CuResult::INVALID_VALUE)?;
         let (start, piece) = state.piece_at(here).ok_or(CuResult::INVALID_VALUE)?;
-        if !piece.allows(device, write) {
+        if !state.allows(piece, device, write) {
             return Err(CuResult::INVALID_VALUE);
         }
-        let offset = here - start;
-        let left = usize::try_from(piece.size - offset).unwrap_or(usize::MAX);
+        if config().stale_pool_is_fatal && is_freed(&piece.storage, piece.file_offset()) {
+            state.broken.insert(device);
+            return Err(CuResult::LAUNCH_FAILED);
+        }
+        let inside = here - start;
+        let left = usize::try_from(piece.size - inside).unwrap_or(usize::MAX);
         let len = left.min(bytes - done);
         parts.push(Part {
             storage: Arc::clone(&piece.storage),
-            offset,
+            offset: piece.file_offset() + inside,
             len,
         });
         done += len;
@@ -44,24 +64,106 @@ fn parts(address: u64, bytes: usize, write: bool) -> Answer<Vec<Part>> {
     Ok(parts)
 }
 
-/// `cuMemcpyHtoD_v2`.
-pub(crate) fn memcpy_htod(to: u64, from: In<c_void>, bytes: usize) -> Answer {
+fn write_all(parts: &[Part], from: In<c_void>) -> Answer {
     let mut done = 0;
-    for part in parts(to, bytes, true)? {
+    for part in parts {
         part.storage.write(part.offset, from, done, part.len)?;
         done += part.len;
     }
     Ok(())
 }
 
-/// `cuMemcpyDtoH_v2`.
-pub(crate) fn memcpy_dtoh(to: Out<c_void>, from: u64, bytes: usize) -> Answer {
+fn read_all(parts: &[Part], to: Out<c_void>) -> Answer {
     let mut done = 0;
-    for part in parts(from, bytes, false)? {
+    for part in parts {
         part.storage.read(part.offset, to, done, part.len)?;
         done += part.len;
     }
     Ok(())
+}
+
+/// `cuMemcpyHtoD_v2`.
+pub(crate) fn memcpy_htod(to: u64, from: In<c_void>, bytes: usize) -> Answer {
+    write_all(&parts(to, bytes, true)?, from)
+}
+
+/// `cuMemcpyDtoH_v2`.
+pub(crate) fn memcpy_dtoh(to: Out<c_void>, from: u64, bytes: usize) -> Answer {
+    read_all(&parts(from, bytes, false)?, to)
+}
+
+/// `cuMemcpy`: each address is memory of the driver's or of the host.
+pub(crate) fn memcpy(to: u64, from: u64, bytes: usize) -> Answer {
+    let device = state().current_device()?;
+    copy(device, to, from, bytes)
+}
+
+/// `cuMemcpyAsync`: done when it returns.
+pub(crate) fn memcpy_async(to: u64, from: u64, bytes: usize, stream: CuStream) -> Answer {
+    let device = state().enqueue(stream)?;
+    copy(device, to, from, bytes)
+}
+
+/// One side of a copy.
+enum Side {
+    Memory(Vec<Part>),
+    Host(u64),
+}
+
+fn side(device: usize, address: u64, bytes: usize, write: bool) -> Answer<Side> {
+    let mut state = state();
+    if state.piece_at(address).is_none() {
+        return Ok(Side::Host(address));
+    }
+    parts_for(&mut state, device, address, bytes, write).map(Side::Memory)
+}
+
+fn copy(device: usize, to: u64, from: u64, bytes: usize) -> Answer {
+    let sides = (
+        side(device, to, bytes, true)?,
+        side(device, from, bytes, false)?,
+    );
+    match sides {
+        (Side::Memory(parts), Side::Host(from)) => write_all(&parts, host_memory(from).1),
+        (Side::Host(to), Side::Memory(parts)) => read_all(&parts, host_memory(to).0),
+        (Side::Memory(to), Side::Memory(from)) => copy_parts(&to, &from),
+        // No memory of the driver's: not played.
+        (Side::Host(_), Side::Host(_)) => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+/// From memory to memory. Ranges that overlap have no defined result.
+fn copy_parts(to: &[Part], from: &[Part]) -> Answer {
+    let mut to = to.iter().flat_map(chunks);
+    let mut room = to.next();
+    let mut buffer = vec![0; CHUNK];
+    for (storage, mut offset, mut len) in from.iter().flat_map(chunks) {
+        while len > 0 {
+            let Some((there, at, left)) = room else {
+                return Ok(());
+            };
+            let step = len.min(left);
+            let bytes = &mut buffer[..step];
+            storage.read_bytes(offset, bytes)?;
+            there.write_bytes(at, bytes)?;
+            offset += step as u64;
+            len -= step;
+            room = if step < left {
+                Some((there, at + step as u64, left - step))
+            } else {
+                to.next()
+            };
+        }
+    }
+    Ok(())
+}
+
+/// A part in pieces that fit into the buffer.
+fn chunks(part: &Part) -> impl Iterator<Item = (&Storage, u64, usize)> {
+    (0..part.len).step_by(CHUNK).map(|done| {
+        let len = CHUNK.min(part.len - done);
+        (&*part.storage, part.offset + done as u64, len)
+    })
 }
 
 /// `cuMemsetD8_v2`.

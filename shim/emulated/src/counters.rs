@@ -1,6 +1,7 @@
 //! What this process holds right now, so that "nothing leaked" is a number.
 
 use crate::piece::Origin;
+use crate::pools::Role;
 use crate::state::state;
 use crate::storage::open_files;
 use core::fmt;
@@ -22,6 +23,18 @@ pub struct Counters {
     pub reservations: u64,
     /// `cuIpcOpenMemHandle` not yet closed, each open counted.
     pub legacy_opens: u64,
+    /// Pools that were created, also destroyed ones with memory left in them.
+    pub pools: u64,
+    /// Pools that were imported.
+    pub imported_pools: u64,
+    /// Memory of pools, the default ones too.
+    pub pool_allocations: u64,
+    /// Imported pointers of pools, each import counted.
+    pub pool_imports: u64,
+    /// Streams that were created.
+    pub streams: u64,
+    /// Graphs that captures gave.
+    pub graphs: u64,
     /// Retain counts of all primary contexts together.
     pub primary_contexts: u64,
     /// Names of exported memory (legacy and fabric) in the directory.
@@ -48,7 +61,14 @@ pub fn read() -> Counters {
                 .physicals
                 .values()
                 .filter(|found| found.fabric.is_some())
+                .count() as u64
+            + state
+                .pools
+                .values()
+                .filter(|pool| pool.fabric.is_some())
                 .count() as u64,
+        streams: state.streams.len() as u64,
+        graphs: state.graphs.len() as u64,
         files_open: open_files(),
         ..Counters::default()
     };
@@ -58,6 +78,16 @@ pub fn read() -> Counters {
             Origin::Host { .. } => counters.host_allocations += 1,
             Origin::Mapped { .. } => counters.mappings += 1,
             Origin::Opened { count, .. } => counters.legacy_opens += count,
+            Origin::Pooled { imports: 0, .. } => counters.pool_allocations += 1,
+            Origin::Pooled { imports, .. } => counters.pool_imports += imports,
+        }
+    }
+    for pool in state.pools.values() {
+        match pool.role {
+            // It is there as long as the driver.
+            Role::Default => {}
+            Role::Created => counters.pools += 1,
+            Role::Imported => counters.imported_pools += 1,
         }
     }
     counters
@@ -67,8 +97,9 @@ impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "allocations {} host {} physical {} handles {} mappings {} reservations {} legacy opens {} contexts {} \
-             names {} files {}",
+            "allocations {} host {} physical {} handles {} mappings {} reservations {} legacy opens {} \
+             pools {} imported pools {} pool allocations {} pool imports {} streams {} graphs {} \
+             contexts {} names {} files {}",
             self.allocations,
             self.host_allocations,
             self.physical_allocations,
@@ -76,6 +107,12 @@ impl fmt::Display for Counters {
             self.mappings,
             self.reservations,
             self.legacy_opens,
+            self.pools,
+            self.imported_pools,
+            self.pool_allocations,
+            self.pool_imports,
+            self.streams,
+            self.graphs,
             self.primary_contexts,
             self.names,
             self.files_open

@@ -5,9 +5,10 @@
 
 use crate::Answer;
 use crate::config::config;
+use crate::header::Kind;
 use crate::ipc::check;
 use crate::owner::{self, OwnerId};
-use crate::storage::{Kind, Storage};
+use crate::storage::Storage;
 use crate::store::{self, Store};
 use gpuipc::sys::{CuMemFabricHandle, CuResult};
 use rustix::fd::{AsFd, OwnedFd};
@@ -99,7 +100,7 @@ fn encode(domain: u64, owner: OwnerId, id: &[u8; 16]) -> CuMemFabricHandle {
 }
 
 /// Opens a handle of this process's domain; anything else is `None`.
-pub(crate) fn open(store: &Store, handle: &CuMemFabricHandle) -> Option<Storage> {
+pub(crate) fn open(store: &Store, handle: &CuMemFabricHandle, kind: Kind) -> Option<Storage> {
     let data = &handle.data;
     let long = |at: core::ops::Range<usize>| data[at].try_into().map(u64::from_le_bytes).ok();
     if &data[field::MAGIC] != MAGIC || long(field::CHECK)? != check(&data[field::CHECKED]) {
@@ -113,5 +114,5 @@ pub(crate) fn open(store: &Store, handle: &CuMemFabricHandle) -> Option<Storage>
     let id = data[field::ID].try_into().ok()?;
     let folder = store.folder(&folder_name(domain)).ok()?;
     let file = store::open_name(folder.as_fd(), &memory_name(owner, id)).ok()?;
-    Storage::open(store, file.as_fd()).filter(|found| found.header().kind == Kind::Vmm)
+    Storage::open(store, file.as_fd()).filter(|found| found.header().kind == kind)
 }

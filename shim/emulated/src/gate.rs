@@ -1,12 +1,12 @@
 //! What every call passes before its own work.
 
 use crate::table::Call;
-use crate::{Answer, faults, lifecycle};
-use gpuipc::sys::CuResult;
+use crate::{Answer, device, lifecycle};
+use gpuipc::sys::{CuResult, device_attribute as attribute};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call: refuses it in a forked child, counts it, lets the fault
-/// injector fail it, refuses it before `cuInit`; and lets no panic reach C.
+/// Runs a call: refuses it in a forked child, before `cuInit`, and where the
+/// device lacks what it is for; and lets no panic reach C.
 pub(crate) fn pass(call: Call, work: impl FnOnce() -> Answer) -> CuResult {
     // The child's calls take no lock, which a thread of the parent may have
     // held when it forked.
@@ -16,10 +16,10 @@ pub(crate) fn pass(call: Call, work: impl FnOnce() -> Answer) -> CuResult {
     // After a panic the state may lack a part of one call's work but is whole
     // enough for the next: its maps are never half-written.
     let done = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(code) = faults::used(call as usize) {
-            return Err(code);
+        if call == Call::init || works_always(call) {
+            return work();
         }
-        let refused = lifecycle::refusal().filter(|_| call != Call::init && !works_always(call));
+        let refused = lifecycle::refusal().or_else(|| unsupported(call));
         refused.map_or_else(work, Err)
     }));
     match done {
@@ -35,4 +35,37 @@ fn works_always(call: Call) -> bool {
         call,
         Call::driver_get_version | Call::get_error_name | Call::get_error_string
     )
+}
+
+/// Families of calls that a device may lack, by its attributes.
+fn unsupported(call: Call) -> Option<CuResult> {
+    let needs = match call {
+        Call::mem_get_allocation_granularity
+        | Call::mem_create
+        | Call::mem_release
+        | Call::mem_retain_allocation_handle
+        | Call::mem_get_allocation_properties
+        | Call::mem_export_to_shareable_handle
+        | Call::mem_import_from_shareable_handle
+        | Call::mem_address_reserve
+        | Call::mem_address_free
+        | Call::mem_map
+        | Call::mem_unmap
+        | Call::mem_set_access
+        | Call::mem_get_access => attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        Call::device_get_default_mem_pool
+        | Call::mem_pool_create
+        | Call::mem_pool_destroy
+        | Call::mem_pool_set_access
+        | Call::mem_pool_get_access
+        | Call::mem_alloc_async
+        | Call::mem_alloc_from_pool_async
+        | Call::mem_pool_export_to_shareable_handle
+        | Call::mem_pool_import_from_shareable_handle
+        | Call::mem_pool_export_pointer
+        | Call::mem_pool_import_pointer => attribute::MEMORY_POOLS_SUPPORTED,
+        Call::mem_get_handle_for_address_range => attribute::DMA_BUF_SUPPORTED,
+        _ => return None,
+    };
+    (!device::has(needs)).then_some(CuResult::NOT_SUPPORTED)
 }

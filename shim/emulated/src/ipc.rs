@@ -6,11 +6,11 @@
 
 use crate::Answer;
 use crate::border::Out;
-use crate::config::config;
+use crate::header::{Kind, Place};
 use crate::owner::{self, OwnerId};
-use crate::piece::{OpenKey, Origin, Piece};
+use crate::piece::{OpenKey, Origin};
 use crate::state::{State, machine_number, state};
-use crate::storage::{Kind, Place, Storage};
+use crate::storage::Storage;
 use crate::store;
 use gpuipc::sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS};
 use rustix::fd::AsFd;
@@ -95,13 +95,12 @@ pub(crate) fn ipc_open_mem_handle(ptr: Out<u64>, handle: CuIpcMemHandle, flags: 
     let storage = storage
         .filter(|found| found.header().kind == Kind::Alloc)
         .ok_or(CuResult::INVALID_VALUE)?;
-    if storage.header().place != Place::Gpu(machine_number(device)?) {
-        if flags & IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 0 {
+    if let Place::Gpu(machine) = storage.header().place {
+        let is_own = machine == machine_number(device)?;
+        if !is_own && flags & IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        if !config().peers {
-            return Err(CuResult::PEER_ACCESS_UNSUPPORTED);
-        }
+        state.check_reach(&[(device, machine)])?;
     }
     let key = OpenKey {
         owner,
@@ -132,16 +131,7 @@ fn open_once(state: &mut State, new: OpenKey, storage: Storage) -> Answer<u64> {
         key: new,
         count: 1,
     };
-    let buffer_id = state.buffer_id();
-    state.pieces.insert(
-        spot.address,
-        Piece {
-            size: header.size,
-            buffer_id,
-            storage: Arc::new(storage),
-            origin,
-        },
-    );
+    state.add_piece(spot.address, header.size, Arc::new(storage), origin);
     Ok(spot.address)
 }
 

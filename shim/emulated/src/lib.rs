@@ -7,60 +7,107 @@
 //!
 //! Layers, bottom-up:
 //!
-//! * `space`, `storage`, `store`, `owner`: addresses of this process that no
-//!   CPU access may touch, the file behind a piece of memory, the directory
-//!   that plays the machine's GPUs, and the lock that says a process lives.
-//! * `blocks`, `piece`, `state`: which address means which memory.
-//! * `device`, `context`, `memory`, `copy`, `attribute`, `ipc`, `vmm`,
-//!   `mapping`, `share`, `fabric`, `lifecycle`, `errors`: the calls, in safe
-//!   Rust over typed arguments, a subject a file.
-//! * `border`, `gate`, `table`: C's pointers become typed arguments in one
-//!   place; each call first passes the fault injector and the counters.
+//! * `config`: what the machine is like.
+//! * `space`, `header`, `storage`, `store`, `owner`: addresses of this process
+//!   that no CPU access may touch, the file behind a piece of memory, the
+//!   directory that plays the machine's GPUs, and the lock that says a process
+//!   lives.
+//! * `blocks`, `piece`, `physical`, `pools`, `peers`, `state`: which address
+//!   means which memory, and who reaches it.
+//! * `device`, `context`, `stream`, `capture`, `memory`, `copy`, `attribute`,
+//!   `ipc`, `vmm`, `mapping`, `share`, `pool`, `pool_share`, `fabric`, `dma_buf`,
+//!   `lifecycle`, `errors`: the calls, in safe Rust over typed arguments, a
+//!   subject a file.
+//! * `border`, `gate`, `table`, [`faults`]: C's pointers become typed arguments
+//!   in one place; each call first passes the fault injector.
 //!
-//! It runs no kernels, has no streams, events, pools or multicast, and is not
-//! fast: copies go through `pread` and `pwrite`. A device address is an address
-//! without CPU access; touching it faults as it would with a real GPU.
+//! It runs no kernels, has no events or multicast, and is not fast: copies go
+//! through `pread` and `pwrite`. Work on a stream is done when its call returns;
+//! a captured graph is empty. A device address is an address without CPU access;
+//! touching it faults as it would with a real GPU.
 //!
 //! # Settings
 //!
-//! Read from the environment once, at the first use in a process.
+//! They are a process's own, read once, at its first use of the driver: first a
+//! profile, then a file over it (`setting = value` lines, `#` starts a comment),
+//! then variables over both. A variable's name is `GPUIPC_EMULATED_` and the
+//! setting in capitals, e.g. `GPUIPC_EMULATED_GPUS=4`. A setting, profile or value
+//! that does not exist makes `cuInit` fail with `CUDA_ERROR_UNKNOWN` and a line
+//! on standard error.
 //!
-//! | variable | meaning | default |
+//! | setting | meaning | default |
 //! |---|---|---|
-//! | `GPUIPC_EMULATED_DIR` | the directory that plays the machine; processes that are to share memory share it | `/dev/shm/gpuipc-emulated`; `/tmp/gpuipc-emulated` where `/dev/shm` is missing or smaller than 256 MiB |
-//! | `GPUIPC_EMULATED_GPUS` | GPUs in the machine | 2 |
-//! | `CUDA_VISIBLE_DEVICES` | which of them this process sees, in which order; numbers or `GPU-` and the start of a UUID; the list ends at the first invalid entry | all |
-//! | `GPUIPC_EMULATED_IMEX` | name of the fabric domain this process belongs to | none |
-//! | `GPUIPC_EMULATED_PEER` | `none`: no GPU reaches another one's memory | all do |
-//! | `GPUIPC_EMULATED_MEMORY` | bytes that each GPU claims to have | 139 GiB |
-//! | `GPUIPC_EMULATED_MISSING` | symbols that this driver lacks, with commas | none |
-//! | `GPUIPC_EMULATED_FAIL` | calls that fail: see [`faults`] | none |
+//! | `config` | (variable only) the file | none |
+//! | `profile` | a ready-made machine, see below | `h200` |
+//! | `dir` | the directory that plays the machine; processes that are to share memory share it | `/dev/shm/gpuipc-emulated`; `/tmp/gpuipc-emulated` where `/dev/shm` is missing or smaller than 256 MiB |
+//! | `gpus` | GPUs in the machine | 2 |
+//! | `uuids` | the UUID of each, with commas | made from their numbers |
+//! | `visible` | which of them this process sees, in which order, as `CUDA_VISIBLE_DEVICES`, which goes before it: numbers or `GPU-` and the start of a UUID; the list ends at the first invalid entry | all |
+//! | `peer` | which GPUs reach each other's memory: `all`, `none`, or pairs such as `0-1,2-3` | `all` |
+//! | `peer_limit` | how many other GPUs' memory one device may reach at the same time; one more is `CUDA_ERROR_TOO_MANY_PEERS` | `none` |
+//! | `imex` | name of the fabric domain this process belongs to, or `none` | `none` |
+//! | `memory` | bytes that each GPU claims to have (also `KiB`, `MiB`, `GiB`) | `139GiB` |
+//! | `attributes` | device attributes that differ, `NUMBER=VALUE` with commas; the value `none` is one that the driver does not know | an H200's |
+//! | `granularity` | of VMM memory: the least one, or that and the recommended one with a comma | `2MiB` |
+//! | `driver_version` | in CUDA's form; newer calls and attributes are missing | `13000` |
+//! | `missing` | more symbols that this driver lacks, with commas | none |
+//! | `stale_pool` | what reading a freed pointer of a pool does in an importer: `old` bytes, or `fatal`, `CUDA_ERROR_LAUNCH_FAILED` for the rest of the context's life | `old` |
+//! | `fail`, `delay`, `random` | calls that fail or take longer: see [`faults`] | none |
+//!
+//! | profile | machine |
+//! |---|---|
+//! | `h200` | two GPUs that reach each other, CUDA 13.0, no IMEX service |
+//! | `h200-imex` | the same in the fabric domain `A` |
+//! | `no-vmm` | as a virtual GPU or WSL2: no VMM calls (`CUDA_ERROR_NOT_SUPPORTED`), no shareable pools, no dma-buf; legacy handles work |
+//! | `no-peer` | as parts of a GPU (MIG) or confidential computing: no GPU reaches another one |
+//! | `driver-11.4` | CUDA 11.4: no fabric, no dma-buf, no `MAPPING_*` attributes |
+//!
+//! What a device lacks by its attributes its calls refuse, so that
+//! `attributes = 115=0` is a machine without pools.
+//!
+//! # Where it is kinder than a real driver, or guesses
+//!
+//! A handle that was never given out is `CUDA_ERROR_INVALID_VALUE` here and may
+//! crash with a real driver. Of a pool, the last eight freed pointers that were
+//! exported keep their bytes; older ones read as zeros. The captures refuse
+//! `cuMemAlloc`, `cuMemFree` and their host siblings; of these only `cuMemAlloc`
+//! was seen on real hardware. Profiles other than `h200` follow CUDA's
+//! documentation, not a measurement.
 
 #![deny(unsafe_code)]
 
 mod attribute;
 mod blocks;
 mod border;
+mod capture;
 mod config;
 mod context;
 mod copy;
 pub mod counters;
 mod device;
+mod dma_buf;
 mod errors;
 mod fabric;
 pub mod faults;
 mod gate;
+mod header;
 mod ipc;
 mod lifecycle;
 mod mapping;
 mod memory;
 mod owner;
+mod peers;
+mod physical;
 mod piece;
+mod pool;
+mod pool_share;
+mod pools;
 mod share;
 mod space;
 mod state;
 mod storage;
 mod store;
+mod stream;
 mod table;
 mod vmm;
 

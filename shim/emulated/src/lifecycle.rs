@@ -11,9 +11,6 @@ use crate::{fabric, owner};
 use core::sync::atomic::{AtomicU8, Ordering};
 use gpuipc::sys::CuResult;
 
-/// CUDA 13.0.
-const VERSION: i32 = 13000;
-
 /// Where this process is in the driver's life.
 static PHASE: AtomicU8 = AtomicU8::new(FRESH);
 const FRESH: u8 = 0;
@@ -59,6 +56,12 @@ pub(crate) fn init(flags: u32) -> Answer {
 }
 
 fn start(state: &mut State) -> Answer {
+    for problem in &config().problems {
+        eprintln!("gpuipc-emulated: {problem}; cuInit fails");
+    }
+    if !config().problems.is_empty() {
+        return Err(CuResult::UNKNOWN);
+    }
     // The driver needs a /proc of this pid namespace (seen on an H200, driver
     // 580: `unshare --pid --fork` without `--mount-proc` gives this code).
     let own = std::fs::read_link("/proc/self").ok();
@@ -109,5 +112,5 @@ extern "C" fn at_exit() {
 
 /// `cuDriverGetVersion`.
 pub(crate) fn driver_get_version(version: Out<i32>) -> Answer {
-    version.put(VERSION)
+    version.put(i32::try_from(config().driver_version).map_err(|_| CuResult::UNKNOWN)?)
 }

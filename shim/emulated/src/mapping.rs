@@ -1,13 +1,13 @@
 //! VMM addresses: reserve, map, give access, unmap.
 
 use crate::Answer;
-use crate::blocks::BLOCK;
 use crate::border::{In, Out};
 use crate::config::config;
+use crate::header::Place;
 use crate::piece::{Access, Origin, Piece};
 use crate::space::Region;
-use crate::state::{State, device_index, machine_number, state};
-use crate::storage::{HEADER_BYTES, Place};
+use crate::state::{State, device_index, state};
+use crate::storage::HEADER_BYTES;
 use gpuipc::sys::{CuMemAccessDesc, CuMemLocation, CuResult, access, location};
 use std::sync::Arc;
 
@@ -22,11 +22,13 @@ pub(crate) fn mem_address_reserve(
     ptr.check()?;
     let (size, alignment) = (size as u64, alignment as u64);
     let aligned = alignment == 0 || alignment.is_power_of_two();
-    if size == 0 || !size.is_multiple_of(BLOCK) || !aligned || flags != 0 {
+    let granularity = config().granularity.0;
+    if size == 0 || !size.is_multiple_of(granularity) || !aligned || flags != 0 {
         return Err(CuResult::INVALID_VALUE);
     }
     let wish = Some(address).filter(|address| *address != 0);
-    let region = Region::new(size, alignment.max(BLOCK), wish).ok_or(CuResult::OUT_OF_MEMORY)?;
+    let region =
+        Region::new(size, alignment.max(granularity), wish).ok_or(CuResult::OUT_OF_MEMORY)?;
     let base = region.base();
     state().reservations.insert(base, region);
     ptr.put(base)
@@ -66,25 +68,16 @@ pub(crate) fn mem_map(ptr: u64, size: usize, offset: usize, handle: u64, flags: 
         .next()
         .is_none()
         && state.piece_at(ptr).is_none();
-    if size > room || !ptr.is_multiple_of(BLOCK) || !free {
+    if size > room || !ptr.is_multiple_of(config().granularity.0) || !free {
         return Err(CuResult::INVALID_VALUE);
     }
     state.physical(handle)?.mappings += 1;
-    let buffer_id = state.buffer_id();
     let origin = Origin::Mapped {
         handle,
         reservation,
         access: Access::default(),
     };
-    state.pieces.insert(
-        ptr,
-        Piece {
-            size,
-            buffer_id,
-            storage,
-            origin,
-        },
-    );
+    state.add_piece(ptr, size, storage, origin);
     Ok(())
 }
 
@@ -151,11 +144,13 @@ pub(crate) fn mem_set_access(
     let descs = desc.get_many(count)?;
     let mut state = state();
     let starts = whole_mappings(&state, ptr, size)?;
+    let mut reached = Vec::new();
     for piece in starts.iter().filter_map(|start| state.pieces.get(start)) {
         for desc in &descs {
-            check_access(piece, desc)?;
+            reached.extend(check_access(piece, desc)?);
         }
     }
+    state.check_reach(&reached)?;
     for start in starts {
         let Some(piece) = state.pieces.get_mut(&start) else {
             continue;
@@ -180,22 +175,21 @@ pub(crate) fn mem_set_access(
     Ok(())
 }
 
-fn check_access(piece: &Piece, desc: &CuMemAccessDesc) -> Answer {
+/// Whether a wish makes sense; the device and the GPU that it brings together.
+fn check_access(piece: &Piece, desc: &CuMemAccessDesc) -> Answer<Option<(usize, u32)>> {
     if !matches!(desc.flags, access::NONE | access::READ | access::READ_WRITE) {
         return Err(CuResult::INVALID_VALUE);
     }
     match desc.location.kind {
         location::DEVICE => {
-            let machine = machine_number(device_index(desc.location.id)?)?;
+            let device = device_index(desc.location.id)?;
             match piece.storage.header().place {
-                Place::Gpu(own) if own != machine && !config().peers => {
-                    Err(CuResult::PEER_ACCESS_UNSUPPORTED)
-                }
-                _ => Ok(()),
+                Place::Gpu(machine) if desc.flags != access::NONE => Ok(Some((device, machine))),
+                _ => Ok(None),
             }
         }
-        location::HOST_NUMA if desc.location.id == 0 && !piece.on_gpu() => Ok(()),
-        location::HOST if !piece.on_gpu() => Ok(()),
+        location::HOST_NUMA if desc.location.id == 0 && !piece.on_gpu() => Ok(None),
+        location::HOST if !piece.on_gpu() => Ok(None),
         _ => Err(CuResult::INVALID_VALUE),
     }
 }

@@ -3,9 +3,10 @@
 use crate::Answer;
 use crate::border::Out;
 use crate::config::config;
-use crate::piece::{Origin, Piece};
+use crate::header::{Kind, Place};
+use crate::piece::Origin;
 use crate::state::{State, machine_number, state};
-use crate::storage::{Kind, Place, Storage};
+use crate::storage::Storage;
 use core::ffi::c_void;
 use core::ptr;
 use gpuipc::sys::CuResult;
@@ -31,6 +32,7 @@ pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
     let mut state = state();
     let device = state.current_device()?;
     let size = nonzero(bytes)?;
+    state.unseen_by_captures()?;
     let machine = machine_number(device)?;
     state.check_room(machine, size)?;
     let spot = state
@@ -52,16 +54,8 @@ pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
             return Err(code);
         }
     };
-    let buffer_id = state.buffer_id();
-    state.pieces.insert(
-        spot.address,
-        Piece {
-            size,
-            buffer_id,
-            storage,
-            origin: Origin::Alloc { device, spot },
-        },
-    );
+    let origin = Origin::Alloc { device, spot };
+    state.add_piece(spot.address, size, storage, origin);
     // An old handle of this address finds the new memory (seen on an H200,
     // driver 580).
     if state.exported.contains(&spot.address)
@@ -73,13 +67,21 @@ pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
     ptr.put(spot.address)
 }
 
-/// `cuMemFree_v2`.
+/// `cuMemFree_v2`: also memory of a pool, own or imported.
 pub(crate) fn mem_free(ptr: u64) -> Answer {
     let mut state = state();
     state.current_device()?;
-    remove(&mut state, ptr, |origin| {
-        matches!(origin, Origin::Alloc { .. })
-    })
+    state.unseen_by_captures()?;
+    free(&mut state, ptr)
+}
+
+/// Frees what `cuMemAlloc` or a pool gave.
+pub(crate) fn free(state: &mut State, ptr: u64) -> Answer {
+    if matches!(state.pieces.get(&ptr), Some(piece) if matches!(piece.origin, Origin::Pooled { .. }))
+    {
+        return state.free_pooled(ptr);
+    }
+    remove(state, ptr, |origin| matches!(origin, Origin::Alloc { .. }))
 }
 
 /// `cuMemHostAlloc`.
@@ -91,6 +93,7 @@ pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> 
     if flags & !HOST_FLAGS != 0 {
         return Err(CuResult::INVALID_VALUE);
     }
+    state.unseen_by_captures()?;
     let spot = state
         .blocks
         .take_whole(size, 0)
@@ -109,16 +112,8 @@ pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> 
             return Err(code);
         }
     };
-    let buffer_id = state.buffer_id();
-    state.pieces.insert(
-        spot.address,
-        Piece {
-            size,
-            buffer_id,
-            storage,
-            origin: Origin::Host { device, spot },
-        },
-    );
+    let origin = Origin::Host { device, spot };
+    state.add_piece(spot.address, size, storage, origin);
     to.put(ptr::with_exposed_provenance_mut(spot.address as usize))
 }
 
@@ -126,6 +121,7 @@ pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> 
 pub(crate) fn mem_free_host(ptr: Out<c_void>) -> Answer {
     let mut state = state();
     state.current_device()?;
+    state.unseen_by_captures()?;
     remove(&mut state, ptr.address(), |origin| {
         matches!(origin, Origin::Host { .. })
     })

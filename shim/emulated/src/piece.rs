@@ -1,8 +1,9 @@
 //! What lies at an address.
 
 use crate::blocks::Spot;
+use crate::header::Place;
 use crate::owner::OwnerId;
-use crate::storage::{Place, Storage};
+use crate::storage::Storage;
 use gpuipc::sys::{CuMemLocation, access, location};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +35,17 @@ pub(crate) enum Origin {
         key: OpenKey,
         count: u64,
     },
+    /// Memory of a pool, own or imported.
+    Pooled {
+        pool: u64,
+        spot: Spot,
+        /// Where it begins in the pool's file.
+        offset: u64,
+        /// Its pointer was exported.
+        exported: bool,
+        /// How often it was imported; 0 for own memory.
+        imports: u64,
+    },
     /// `cuMemMap`.
     Mapped {
         handle: u64,
@@ -53,7 +65,7 @@ pub(crate) struct OpenKey {
     pub(crate) device: usize,
 }
 
-/// Who may do what with a mapping, by location kind and number.
+/// Who may do what with a mapping or a pool, by location kind and number.
 #[derive(Debug, Default)]
 pub(crate) struct Access(BTreeMap<(u32, i32), u32>);
 
@@ -69,6 +81,15 @@ impl Access {
             .get(&(location.kind, location.id))
             .copied()
             .unwrap_or(access::NONE)
+    }
+
+    /// Whether a device may read, or also write.
+    pub(crate) fn allows(&self, device: usize, write: bool) -> bool {
+        let flags = self.of(CuMemLocation {
+            kind: location::DEVICE,
+            id: i32::try_from(device).unwrap_or(-1),
+        });
+        flags == access::READ_WRITE || flags == access::READ && !write
     }
 
     /// What the CPU may do.
@@ -92,7 +113,8 @@ impl Piece {
         match &self.origin {
             Origin::Alloc { spot, .. }
             | Origin::Host { spot, .. }
-            | Origin::Opened { spot, .. } => Some(spot),
+            | Origin::Opened { spot, .. }
+            | Origin::Pooled { spot, .. } => Some(spot),
             Origin::Mapped { .. } => None,
         }
     }
@@ -103,22 +125,29 @@ impl Piece {
             Origin::Alloc { device, .. }
             | Origin::Host { device, .. }
             | Origin::Opened { device, .. } => Some(*device),
-            Origin::Mapped { .. } => None,
+            Origin::Mapped { .. } | Origin::Pooled { .. } => None,
         }
     }
 
-    /// Whether a device may read, or also write, at this address.
-    pub(crate) fn allows(&self, device: usize, write: bool) -> bool {
-        match &self.origin {
-            Origin::Alloc { .. } | Origin::Host { .. } | Origin::Opened { .. } => true,
-            Origin::Mapped { access, .. } => {
-                let id = i32::try_from(device).unwrap_or(-1);
-                let flags = access.of(CuMemLocation {
-                    kind: location::DEVICE,
-                    id,
-                });
-                flags == access::READ_WRITE || flags == access::READ && !write
-            }
+    /// Whether this process made it and its GPU's memory counts for it; VMM
+    /// memory is counted apart.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(
+            self.origin,
+            Origin::Alloc { .. } | Origin::Pooled { imports: 0, .. }
+        )
+    }
+
+    /// Whether it is memory of this pool.
+    pub(crate) fn lies_in(&self, handle: u64) -> bool {
+        matches!(self.origin, Origin::Pooled { pool, .. } if pool == handle)
+    }
+
+    /// Where the memory begins in its file's.
+    pub(crate) fn file_offset(&self) -> u64 {
+        match self.origin {
+            Origin::Pooled { offset, .. } => offset,
+            _ => 0,
         }
     }
 }

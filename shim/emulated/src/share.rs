@@ -5,8 +5,9 @@
 use crate::Answer;
 use crate::border::Out;
 use crate::fabric::{self, FabricName};
+use crate::header::Kind;
 use crate::state::state;
-use crate::storage::{Kind, Storage};
+use crate::storage::Storage;
 use core::ffi::{c_int, c_void};
 use gpuipc::sys::{CuMemFabricHandle, CuResult, handle_type};
 use rustix::fd::{BorrowedFd, IntoRawFd};
@@ -71,8 +72,8 @@ pub(crate) fn mem_import_from_shareable_handle(
         }
         handle_type::FABRIC => {
             // SAFETY: for this type the caller gives a CUmemFabricHandle.
-            let bytes = unsafe { shareable.as_input().holds::<CuMemFabricHandle>() }.get()?;
-            fabric::open(store, &bytes).ok_or(CuResult::NOT_SUPPORTED)?
+            let bytes = unsafe { shareable.as_read().holds::<CuMemFabricHandle>() }.get()?;
+            fabric::open(store, &bytes, Kind::Vmm).ok_or(CuResult::NOT_SUPPORTED)?
         }
         _ => return Err(CuResult::INVALID_VALUE),
     };
@@ -80,14 +81,16 @@ pub(crate) fn mem_import_from_shareable_handle(
 }
 
 /// Looks at a caller's descriptor, if there is one of that number.
-fn with_descriptor<T>(number: c_int, look: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+pub(crate) fn with_descriptor<T>(
+    number: c_int,
+    look: impl FnOnce(BorrowedFd<'_>) -> T,
+) -> Option<T> {
     // SAFETY: F_GETFD takes any number and answers EBADF for one that is not open.
     let open = number >= 0 && unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
     if !open {
         return None;
     }
-    // SAFETY: the number is not -1 and was open right above; the caller of
-    // `cuMemImportFromShareableHandle` keeps its descriptor open until the call
-    // returns. It is only looked at and duplicated.
+    // SAFETY: the number is not -1 and was open right above; the caller of an
+    // import keeps its descriptor open until the call returns. It is only looked at and duplicated.
     Some(look(unsafe { BorrowedFd::borrow_raw(number) }))
 }

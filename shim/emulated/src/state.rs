@@ -3,12 +3,15 @@
 use crate::Answer;
 use crate::blocks::Blocks;
 use crate::config::config;
-use crate::fabric::FabricName;
+use crate::header::Place;
 use crate::owner::OwnerId;
+use crate::physical::Physical;
 use crate::piece::{Origin, Piece};
+use crate::pools::Pool;
 use crate::space::Region;
-use crate::storage::{Place, Storage};
+use crate::storage::Storage;
 use crate::store::{self, Store};
+use crate::stream::Stream;
 use gpuipc::sys::{CuContext, CuResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -19,25 +22,6 @@ const FIRST_HANDLE: u64 = 0x5593_9000_0000;
 const HANDLE_STEP: u64 = 0x110;
 const FIRST_CONTEXT: usize = 0x5593_8000_0000;
 const CONTEXT_STEP: usize = 0x1000;
-
-/// One VMM allocation, own or imported.
-#[derive(Debug)]
-pub(crate) struct Physical {
-    /// The file.
-    pub(crate) storage: Arc<Storage>,
-    /// Handle types asked for; none if imported.
-    pub(crate) handle_types: u32,
-    /// Whether another export call made it.
-    pub(crate) imported: bool,
-    /// References by handle.
-    pub(crate) references: u64,
-    /// Places where it is mapped.
-    pub(crate) mappings: u64,
-    /// `MEMORY_BLOCK_ID`.
-    pub(crate) block_id: u64,
-    /// Its name in the fabric domain, once exported so.
-    pub(crate) fabric: Option<FabricName>,
-}
 
 /// What `cuInit` sets up.
 #[derive(Debug)]
@@ -63,6 +47,14 @@ pub(crate) struct State {
     pub(crate) reservations: BTreeMap<u64, Region>,
     /// VMM allocations by handle.
     pub(crate) physicals: BTreeMap<u64, Physical>,
+    /// Pools by handle.
+    pub(crate) pools: BTreeMap<u64, Pool>,
+    /// Streams by handle.
+    pub(crate) streams: BTreeMap<usize, Stream>,
+    /// Graphs that captures gave.
+    pub(crate) graphs: BTreeSet<usize>,
+    /// Devices whose context a fault of the GPU has ended.
+    pub(crate) broken: BTreeSet<usize>,
     /// Addresses that a legacy handle was made of.
     pub(crate) exported: BTreeSet<u64>,
     /// Names of legacy memory that exist now.
@@ -78,6 +70,10 @@ static STATE: Mutex<State> = Mutex::new(State {
     pieces: BTreeMap::new(),
     reservations: BTreeMap::new(),
     physicals: BTreeMap::new(),
+    pools: BTreeMap::new(),
+    streams: BTreeMap::new(),
+    graphs: BTreeSet::new(),
+    broken: BTreeSet::new(),
     exported: BTreeSet::new(),
     named: BTreeSet::new(),
     next_buffer_id: FIRST_BUFFER_ID,
@@ -145,6 +141,7 @@ impl State {
         let device = device_of(context).ok_or(CuResult::INVALID_CONTEXT)?;
         match self.retained.get(device) {
             Some(0) | None => Err(CuResult::CONTEXT_IS_DESTROYED),
+            Some(_) if self.broken.contains(&device) => Err(CuResult::LAUNCH_FAILED),
             Some(_) => Ok(device),
         }
     }
@@ -154,6 +151,43 @@ impl State {
         let id = self.next_buffer_id;
         self.next_buffer_id += 1;
         id
+    }
+
+    /// A number for a new handle.
+    pub(crate) fn next_handle(&mut self) -> u64 {
+        let handle = self.next_handle;
+        self.next_handle += HANDLE_STEP;
+        handle
+    }
+
+    /// Adds memory at an address.
+    pub(crate) fn add_piece(
+        &mut self,
+        start: u64,
+        size: u64,
+        storage: Arc<Storage>,
+        origin: Origin,
+    ) {
+        let buffer_id = self.buffer_id();
+        let piece = Piece {
+            size,
+            buffer_id,
+            storage,
+            origin,
+        };
+        self.pieces.insert(start, piece);
+    }
+
+    /// Whether a device may read, or also write, a piece.
+    pub(crate) fn allows(&self, piece: &Piece, device: usize, write: bool) -> bool {
+        match &piece.origin {
+            Origin::Alloc { .. } | Origin::Host { .. } | Origin::Opened { .. } => true,
+            Origin::Mapped { access, .. } => access.allows(device, write),
+            Origin::Pooled { pool, .. } => self
+                .pools
+                .get(pool)
+                .is_some_and(|pool| pool.access.allows(device, write)),
+        }
     }
 
     /// The memory around an address, and where it begins.
@@ -166,55 +200,6 @@ impl State {
     pub(crate) fn reservation_at(&self, address: u64) -> Option<(u64, &Region)> {
         let (start, region) = self.reservations.range(..=address).next_back()?;
         (address - start < region.size()).then_some((*start, region))
-    }
-
-    /// Adds a VMM allocation with one reference.
-    pub(crate) fn add_physical(
-        &mut self,
-        storage: Storage,
-        handle_types: u32,
-        imported: bool,
-    ) -> u64 {
-        let handle = self.next_handle;
-        self.next_handle += HANDLE_STEP;
-        let block_id = self.blocks.next_id();
-        let storage = Arc::new(storage);
-        let physical = Physical {
-            storage,
-            handle_types,
-            imported,
-            references: 1,
-            mappings: 0,
-            block_id,
-            fabric: None,
-        };
-        self.physicals.insert(handle, physical);
-        handle
-    }
-
-    /// A VMM allocation by a handle that has a reference.
-    pub(crate) fn physical(&mut self, handle: u64) -> Answer<&mut Physical> {
-        let found = self
-            .physicals
-            .get_mut(&handle)
-            .filter(|physical| physical.references > 0);
-        found.ok_or(CuResult::INVALID_VALUE)
-    }
-
-    /// Forgets a VMM allocation that nothing refers to any more.
-    pub(crate) fn drop_if_unused(&mut self, handle: u64) {
-        let unused = self
-            .physicals
-            .get(&handle)
-            .is_some_and(|found| found.references == 0 && found.mappings == 0);
-        if unused
-            && let Some(name) = self
-                .physicals
-                .remove(&handle)
-                .and_then(|physical| physical.fabric)
-        {
-            name.remove();
-        }
     }
 
     /// Removes memory in the driver's blocks, with its name and addresses.
@@ -262,10 +247,7 @@ impl State {
     /// Bytes of one of the machine's GPUs that this process's own memory takes.
     pub(crate) fn used(&self, machine: u32) -> u64 {
         let here = |storage: &Storage| storage.header().place == Place::Gpu(machine);
-        let allocated = self
-            .pieces
-            .values()
-            .filter(|piece| matches!(piece.origin, Origin::Alloc { .. }));
+        let allocated = self.pieces.values().filter(|piece| piece.is_own());
         let allocated = allocated
             .filter(|piece| here(&piece.storage))
             .map(|piece| piece.size);
@@ -297,6 +279,11 @@ impl State {
             .physicals
             .values_mut()
             .filter_map(|physical| physical.fabric.take())
+            .chain(
+                self.pools
+                    .values_mut()
+                    .filter_map(|pool| pool.fabric.take()),
+            )
         {
             name.remove();
         }

@@ -10,68 +10,21 @@
 
 use crate::Answer;
 use crate::border::{In, Out};
+use crate::header::{HEADER_LEN, Header, Kind, Place};
 use crate::store::Store;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc::sys::CuResult;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fchmod, fstat, fstatvfs, openat};
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, fallocate, fchmod, fcntl_getfl, fstat, fstatvfs, openat,
+};
 use rustix::io::{fcntl_dupfd_cloexec, pread, pwrite, retry_on_intr};
 
 /// Where the bytes begin: a page of any machine.
 pub(crate) const HEADER_BYTES: u64 = 64 << 10;
-const MAGIC: &[u8; 8] = b"GPUIPCEM";
-const VERSION: u32 = 1;
-
-/// Layout of the header, little-endian.
-mod field {
-    use core::ops::Range;
-    pub(super) const MAGIC: Range<usize> = 0..8;
-    pub(super) const VERSION: Range<usize> = 8..12;
-    pub(super) const KIND: Range<usize> = 12..16;
-    pub(super) const PLACE: Range<usize> = 16..20;
-    pub(super) const PLACE_ID: Range<usize> = 20..24;
-    pub(super) const SIZE: Range<usize> = 24..32;
-    pub(super) const BLOCK_OFFSET: Range<usize> = 32..40;
-    pub(super) const ID: Range<usize> = 40..56;
-    pub(super) const END: usize = 56;
-}
-
-/// Which family of calls made the memory; it decides who may open it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// `cuMemCreate`.
-    Vmm,
-    /// `cuMemAlloc`.
-    Alloc,
-    /// `cuMemHostAlloc`.
-    Host,
-}
-
-/// Where the memory lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    /// A GPU, by the machine's number.
-    Gpu(u32),
-    /// A NUMA node of the host.
-    Numa(u32),
-}
-
-/// What the header says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Header {
-    /// Who made it.
-    pub(crate) kind: Kind,
-    /// Where it lies.
-    pub(crate) place: Place,
-    /// Bytes of memory.
-    pub(crate) size: u64,
-    /// Where the memory begins in the driver's block of its maker.
-    pub(crate) block_offset: u64,
-    /// Random; the same memory in every process.
-    pub(crate) id: [u8; 16],
-}
-
+/// A pool's file ends here at the latest; it takes room only for what lives.
+pub(crate) const MOST_POOL_BYTES: u64 = 1 << 42;
 /// Descriptors held for memory in this process.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 
@@ -96,21 +49,29 @@ impl Storage {
         size: u64,
         block_offset: u64,
     ) -> Answer<Self> {
-        let total = size
-            .checked_add(HEADER_BYTES)
-            .ok_or(CuResult::OUT_OF_MEMORY)?;
+        let storage = Self::empty(store, kind, place, size, block_offset)?;
+        storage.take_room(0, size)?;
+        Ok(storage)
+    }
+
+    /// Makes a pool's file: it has no memory yet.
+    pub(crate) fn create_pool(store: &Store, place: Place) -> Answer<Self> {
+        Self::empty(store, Kind::Pool, place, MOST_POOL_BYTES, 0)
+    }
+
+    /// Makes a file with a header.
+    fn empty(
+        store: &Store,
+        kind: Kind,
+        place: Place,
+        size: u64,
+        block_offset: u64,
+    ) -> Answer<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = openat(store.dir(), ".", flags, Mode::from_raw_mode(0o666))
             .map_err(|_| CuResult::OUT_OF_MEMORY)?;
         // The umask may have taken bits; other users open this memory too.
         fchmod(&file, Mode::from_raw_mode(0o666)).map_err(|_| CuResult::OPERATING_SYSTEM)?;
-        // Asked first, since filling the disk to the brim harms others meanwhile.
-        let room = fstatvfs(&file).map_err(|_| CuResult::OPERATING_SYSTEM)?;
-        if room.f_bavail.saturating_mul(room.f_frsize) < total {
-            return Err(CuResult::OUT_OF_MEMORY);
-        }
-        retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), HEADER_BYTES, size))
-            .map_err(|_| CuResult::OUT_OF_MEMORY)?;
         let id = crate::store::random();
         let header = Header {
             kind,
@@ -120,28 +81,73 @@ impl Storage {
             id,
         };
         let written = pwrite(&file, &header.encode(), 0).map_err(|_| CuResult::OUT_OF_MEMORY)?;
-        if written != field::END {
+        if written != HEADER_LEN {
             return Err(CuResult::OUT_OF_MEMORY);
         }
         Ok(Self::counted(file, header))
     }
 
+    /// Takes room on the disk for a part of the memory, so that writing it
+    /// cannot fail.
+    pub(crate) fn take_room(&self, offset: u64, size: u64) -> Answer {
+        let end = offset
+            .checked_add(size)
+            .filter(|end| *end <= self.header.size)
+            .ok_or(CuResult::OUT_OF_MEMORY)?;
+        // Asked first, since filling the disk to the brim harms others meanwhile.
+        let room = fstatvfs(&self.file).map_err(|_| CuResult::OPERATING_SYSTEM)?;
+        let wanted = size.saturating_add(HEADER_BYTES);
+        if room.f_bavail.saturating_mul(room.f_frsize) < wanted {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        let from = HEADER_BYTES + offset;
+        retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), from, end - offset))
+            .map_err(|_| CuResult::OUT_OF_MEMORY)
+    }
+
+    /// Gives a part's room back; it reads as zeros from then on.
+    pub(crate) fn give_room(&self, offset: u64, size: u64) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let from = HEADER_BYTES + offset;
+        if let Err(error) = retry_on_intr(|| fallocate(&self.file, flags, from, size)) {
+            log::warn!("{size} bytes of a pool cannot be given back: {error}");
+        }
+    }
+
+    /// Sets the first byte of a part.
+    pub(crate) fn mark(&self, offset: u64) {
+        if let Err(error) = pwrite(&self.file, &[1], HEADER_BYTES + offset) {
+            log::warn!("memory of a pool cannot be marked: {error}");
+        }
+    }
+
+    /// Whether the first byte of a part is set.
+    pub(crate) fn is_marked(&self, offset: u64) -> bool {
+        let mut byte = [0];
+        pread(&self.file, &mut byte, HEADER_BYTES + offset).is_ok() && byte == [1]
+    }
+
     /// Takes a descriptor that says it is memory. `None` if it is not.
     pub(crate) fn open(store: &Store, file: BorrowedFd<'_>) -> Option<Self> {
         let stat = fstat(file).ok()?;
+        // One to read only is a dma-buf's, not one to import.
+        if fcntl_getfl(file).ok()? & OFlags::RWMODE != OFlags::RDWR {
+            return None;
+        }
         if stat.st_dev != store.device()
             || rustix::fs::FileType::from_raw_mode(stat.st_mode)
                 != rustix::fs::FileType::RegularFile
         {
             return None;
         }
-        let mut bytes = [0; field::END];
+        let mut bytes = [0; HEADER_LEN];
         if pread(file, &mut bytes, 0).ok()? != bytes.len() {
             return None;
         }
         let header = Header::decode(&bytes)?;
-        let long_enough =
-            header.size.checked_add(HEADER_BYTES)? <= u64::try_from(stat.st_size).ok()?;
+        // A pool's file grows.
+        let long_enough = header.kind == Kind::Pool
+            || header.size.checked_add(HEADER_BYTES)? <= u64::try_from(stat.st_size).ok()?;
         let own = fcntl_dupfd_cloexec(file, 0).ok().filter(|_| long_enough)?;
         Some(Self::counted(own, header))
     }
@@ -164,6 +170,13 @@ impl Storage {
     /// Another descriptor of it, closed on exec.
     pub(crate) fn duplicate(&self) -> Answer<OwnedFd> {
         fcntl_dupfd_cloexec(&self.file, 0).map_err(|_| CuResult::OPERATING_SYSTEM)
+    }
+
+    /// A descriptor of it to read only, closed on exec.
+    pub(crate) fn for_reading(&self) -> Answer<OwnedFd> {
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        rustix::fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|_| CuResult::OPERATING_SYSTEM)
     }
 
     /// Copies memory out to the caller, by the kernel.
@@ -210,9 +223,36 @@ impl Storage {
         let mut done = 0;
         while done < len {
             let part = &pattern[..pattern.len().min(len - done)];
+            self.write_bytes(offset + done as u64, part)?;
+            done += part.len();
+        }
+        Ok(())
+    }
+
+    /// Reads memory into a buffer of ours.
+    pub(crate) fn read_bytes(&self, offset: u64, to: &mut [u8]) -> Answer {
+        self.in_bounds(offset, to.len())?;
+        let mut done = 0;
+        while done < to.len() {
             let at = HEADER_BYTES + offset + done as u64;
-            done += retry_on_intr(|| pwrite(&self.file, part, at))
-                .map_err(|_| CuResult::INVALID_VALUE)?;
+            match retry_on_intr(|| pread(&self.file, &mut to[done..], at)) {
+                Ok(0) | Err(_) => return Err(CuResult::INVALID_VALUE),
+                Ok(bytes) => done += bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes memory from a buffer of ours.
+    pub(crate) fn write_bytes(&self, offset: u64, from: &[u8]) -> Answer {
+        self.in_bounds(offset, from.len())?;
+        let mut done = 0;
+        while done < from.len() {
+            let at = HEADER_BYTES + offset + done as u64;
+            match retry_on_intr(|| pwrite(&self.file, &from[done..], at)) {
+                Ok(0) | Err(_) => return Err(CuResult::INVALID_VALUE),
+                Ok(bytes) => done += bytes,
+            }
         }
         Ok(())
     }
@@ -251,57 +291,4 @@ fn transfer(len: usize, mut step: impl FnMut(usize) -> isize) -> Answer {
         }
     }
     Ok(())
-}
-
-impl Header {
-    fn encode(&self) -> [u8; field::END] {
-        let kind: u32 = match self.kind {
-            Kind::Vmm => 1,
-            Kind::Alloc => 2,
-            Kind::Host => 3,
-        };
-        let (place, place_id): (u32, u32) = match self.place {
-            Place::Gpu(device) => (1, device),
-            Place::Numa(node) => (2, node),
-        };
-        let mut bytes = [0; field::END];
-        bytes[field::MAGIC].copy_from_slice(MAGIC);
-        bytes[field::VERSION].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[field::KIND].copy_from_slice(&kind.to_le_bytes());
-        bytes[field::PLACE].copy_from_slice(&place.to_le_bytes());
-        bytes[field::PLACE_ID].copy_from_slice(&place_id.to_le_bytes());
-        bytes[field::SIZE].copy_from_slice(&self.size.to_le_bytes());
-        bytes[field::BLOCK_OFFSET].copy_from_slice(&self.block_offset.to_le_bytes());
-        bytes[field::ID].copy_from_slice(&self.id);
-        bytes
-    }
-
-    fn decode(bytes: &[u8; field::END]) -> Option<Self> {
-        let small = |at: core::ops::Range<usize>| bytes[at].try_into().map(u32::from_le_bytes).ok();
-        let large = |at: core::ops::Range<usize>| bytes[at].try_into().map(u64::from_le_bytes).ok();
-        if &bytes[field::MAGIC] != MAGIC || small(field::VERSION)? != VERSION {
-            return None;
-        }
-        let kind = match small(field::KIND)? {
-            1 => Kind::Vmm,
-            2 => Kind::Alloc,
-            3 => Kind::Host,
-            _ => return None,
-        };
-        let place = match (small(field::PLACE)?, small(field::PLACE_ID)?) {
-            (1, device) => Place::Gpu(device),
-            (2, node) => Place::Numa(node),
-            _ => return None,
-        };
-        let (size, block_offset) = (large(field::SIZE)?, large(field::BLOCK_OFFSET)?);
-        let sane = size > 0 && block_offset < crate::blocks::BLOCK;
-        let id = bytes[field::ID].try_into().ok()?;
-        sane.then_some(Self {
-            kind,
-            place,
-            size,
-            block_offset,
-            id,
-        })
-    }
 }

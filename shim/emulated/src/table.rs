@@ -4,32 +4,48 @@
 
 use crate::attribute::{mem_get_address_range, pointer_get_attribute};
 use crate::border::FromC;
+use crate::capture::{
+    graph_destroy, stream_begin_capture, stream_end_capture, stream_is_capturing,
+    thread_exchange_stream_capture_mode,
+};
 use crate::config::config;
 use crate::context::{
     ctx_get_current, ctx_get_device, ctx_pop_current, ctx_push_current, ctx_set_current,
     ctx_synchronize, primary_ctx_get_state, primary_ctx_release, primary_ctx_retain,
 };
-use crate::copy::{memcpy_dtoh, memcpy_htod, memset_d8};
+use crate::copy::{memcpy, memcpy_async, memcpy_dtoh, memcpy_htod, memset_d8};
 use crate::device::{
     device_can_access_peer, device_get, device_get_attribute, device_get_count, device_get_name,
     device_get_uuid, device_get_uuid_v2,
 };
+use crate::dma_buf::mem_get_handle_for_address_range;
 use crate::errors::{get_error_name, get_error_string};
+use crate::faults;
 use crate::ipc::{ipc_close_mem_handle, ipc_get_mem_handle, ipc_open_mem_handle};
 use crate::lifecycle::{driver_get_version, init};
 use crate::mapping::{
     mem_address_free, mem_address_reserve, mem_get_access, mem_map, mem_set_access, mem_unmap,
 };
 use crate::memory::{mem_alloc, mem_free, mem_free_host, mem_get_info, mem_host_alloc};
+use crate::pool::{
+    device_get_default_mem_pool, mem_alloc_async, mem_alloc_from_pool_async, mem_free_async,
+    mem_pool_create, mem_pool_destroy, mem_pool_get_access, mem_pool_set_access,
+};
+use crate::pool_share::{
+    mem_pool_export_pointer, mem_pool_export_to_shareable_handle,
+    mem_pool_import_from_shareable_handle, mem_pool_import_pointer,
+};
 use crate::share::{mem_export_to_shareable_handle, mem_import_from_shareable_handle};
+use crate::stream::{stream_create, stream_destroy, stream_synchronize};
 use crate::vmm::{
     mem_create, mem_get_allocation_granularity, mem_get_allocation_properties, mem_release,
     mem_retain_allocation_handle,
 };
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use gpuipc::sys::{
-    CALLS, CuAny, CuContext, CuDevice, CuDevicePtr, CuIpcMemHandle, CuMemAccessDesc,
-    CuMemAllocationProp, CuMemHandle, CuMemLocation, CuResult, CuStr, CuUuid, DriverTable,
+    CALLS, CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
+    CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
+    CuMemPoolPtrExportData, CuResult, CuStr, CuStream, CuUuid, DriverTable,
 };
 use std::sync::OnceLock;
 
@@ -62,10 +78,12 @@ macro_rules! make_entries {
 
         const FULL: DriverTable = DriverTable { $($field: Some(entry::$field),)* };
 
-        fn without(missing: &[String]) -> DriverTable {
+        fn present() -> DriverTable {
             let mut table = FULL;
             $(
-                if missing.iter().any(|symbol| symbol == $symbol) {
+                if config().missing.iter().any(|symbol| symbol == $symbol)
+                    || $version > config().driver_version
+                {
                     table.$field = None;
                 }
             )*
@@ -84,11 +102,13 @@ macro_rules! make_entries {
 
 gpuipc::driver_calls!(make_entries);
 
-/// The emulated driver's table. Each entry first counts itself and asks the
-/// fault injector. Symbols named in `GPUIPC_EMULATED_MISSING` are `None`.
+/// The emulated driver's table, [wrapped](crate::faults::wrap) for faults. Symbols that
+/// the settings leave out, or that are newer than its driver version, are
+/// `None`.
 pub fn table() -> &'static DriverTable {
-    static TABLE: OnceLock<DriverTable> = OnceLock::new();
-    TABLE.get_or_init(|| without(&config().missing))
+    static BARE: OnceLock<DriverTable> = OnceLock::new();
+    static TABLE: OnceLock<&'static DriverTable> = OnceLock::new();
+    TABLE.get_or_init(|| faults::wrap(BARE.get_or_init(present)))
 }
 
 /// What `cuGetProcAddress` says of a symbol.

@@ -2,16 +2,17 @@
 //! `cuMemRetainAllocationHandle`.
 
 use crate::Answer;
-use crate::blocks::BLOCK;
 use crate::border::{In, Out};
 use crate::config::config;
+use crate::device;
+use crate::header::{Kind, Place};
 use crate::piece::Origin;
 use crate::state::{device_index, machine_number, state, visible_number};
-use crate::storage::{Kind, Place, Storage};
+use crate::storage::Storage;
 use core::ffi::c_void;
 use gpuipc::sys::{
-    ALLOCATION_TYPE_PINNED, CuMemAllocationProp, CuMemLocation, CuResult, granularity, handle_type,
-    location,
+    ALLOCATION_TYPE_PINNED, CuMemAllocationProp, CuMemLocation, CuResult,
+    device_attribute as attribute, granularity, handle_type, location,
 };
 
 /// A location that this process does not see.
@@ -24,7 +25,24 @@ fn wanted_place(prop: &CuMemAllocationProp) -> Answer<Place> {
     {
         return Err(CuResult::INVALID_VALUE);
     }
+    let needed = [
+        (
+            handle_type::POSIX_FILE_DESCRIPTOR,
+            attribute::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        ),
+        (handle_type::FABRIC, attribute::HANDLE_TYPE_FABRIC_SUPPORTED),
+    ];
+    for (kind, attribute) in needed {
+        if prop.requested_handle_types & kind != 0 && !device::has(attribute) {
+            return Err(CuResult::NOT_SUPPORTED);
+        }
+    }
     match prop.location.kind {
+        location::HOST_NUMA
+            if !device::has(attribute::HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) =>
+        {
+            Err(CuResult::NOT_SUPPORTED)
+        }
         location::DEVICE => Ok(Place::Gpu(machine_number(device_index(prop.location.id)?)?)),
         // The machine has one node.
         location::HOST_NUMA if prop.location.id == 0 => Ok(Place::Numa(0)),
@@ -40,10 +58,12 @@ pub(crate) fn mem_get_allocation_granularity(
 ) -> Answer {
     bytes.check()?;
     wanted_place(&prop.get()?)?;
-    if !matches!(option, granularity::MINIMUM | granularity::RECOMMENDED) {
-        return Err(CuResult::INVALID_VALUE);
-    }
-    bytes.put(BLOCK as usize)
+    let (least, recommended) = config().granularity;
+    bytes.put(match option {
+        granularity::MINIMUM => least as usize,
+        granularity::RECOMMENDED => recommended as usize,
+        _ => return Err(CuResult::INVALID_VALUE),
+    })
 }
 
 /// `cuMemCreate`. It needs no context.
@@ -57,7 +77,7 @@ pub(crate) fn mem_create(
     let prop = prop.get()?;
     let place = wanted_place(&prop)?;
     let size = size as u64;
-    if flags != 0 || size == 0 || !size.is_multiple_of(BLOCK) {
+    if flags != 0 || size == 0 || !size.is_multiple_of(config().granularity.0) {
         return Err(CuResult::INVALID_VALUE);
     }
     // Without an IMEX service (seen on an H200, driver 580), also when another

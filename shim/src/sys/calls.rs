@@ -47,6 +47,15 @@ macro_rules! driver_calls {
             ctx_get_device: "cuCtxGetDevice", 2000, required, (device: *mut CuDevice);
             ctx_synchronize: "cuCtxSynchronize", 2000, required, ();
 
+            stream_create: "cuStreamCreate", 2000, optional, (stream: *mut CuStream, flags: c_uint);
+            stream_destroy: "cuStreamDestroy_v2", 4000, optional, (stream: CuStream);
+            stream_synchronize: "cuStreamSynchronize", 2000, optional, (stream: CuStream);
+            stream_begin_capture: "cuStreamBeginCapture_v2", 10010, optional, (stream: CuStream, mode: c_uint);
+            stream_end_capture: "cuStreamEndCapture", 10000, optional, (stream: CuStream, graph: *mut CuGraph);
+            stream_is_capturing: "cuStreamIsCapturing", 10000, optional, (stream: CuStream, status: *mut c_uint);
+            thread_exchange_stream_capture_mode: "cuThreadExchangeStreamCaptureMode", 10010, optional, (mode: *mut c_uint);
+            graph_destroy: "cuGraphDestroy", 10000, optional, (graph: CuGraph);
+
             mem_get_info: "cuMemGetInfo_v2", 3020, required, (free: *mut usize, total: *mut usize);
             mem_alloc: "cuMemAlloc_v2", 3020, required, (ptr: *mut CuDevicePtr, bytes: usize);
             mem_free: "cuMemFree_v2", 3020, required, (ptr: CuDevicePtr);
@@ -54,6 +63,8 @@ macro_rules! driver_calls {
             mem_free_host: "cuMemFreeHost", 2000, required, (ptr: *mut c_void);
             memcpy_htod: "cuMemcpyHtoD_v2", 3020, required, (to: CuDevicePtr, from: *const c_void, bytes: usize);
             memcpy_dtoh: "cuMemcpyDtoH_v2", 3020, required, (to: *mut c_void, from: CuDevicePtr, bytes: usize);
+            memcpy: "cuMemcpy", 4000, optional, (to: CuDevicePtr, from: CuDevicePtr, bytes: usize);
+            memcpy_async: "cuMemcpyAsync", 4000, optional, (to: CuDevicePtr, from: CuDevicePtr, bytes: usize, stream: CuStream);
             memset_d8: "cuMemsetD8_v2", 3020, required, (to: CuDevicePtr, value: u8, count: usize);
             pointer_get_attribute: "cuPointerGetAttribute", 4000, required, (data: CuAny, attribute: c_uint, ptr: CuDevicePtr);
             mem_get_address_range: "cuMemGetAddressRange_v2", 3020, required, (base: *mut CuDevicePtr, size: *mut usize, ptr: CuDevicePtr);
@@ -75,6 +86,20 @@ macro_rules! driver_calls {
             mem_unmap: "cuMemUnmap", 10020, optional, (ptr: CuDevicePtr, size: usize);
             mem_set_access: "cuMemSetAccess", 10020, optional, (ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDesc, count: usize);
             mem_get_access: "cuMemGetAccess", 10020, optional, (flags: *mut c_ulonglong, location: *const CuMemLocation, ptr: CuDevicePtr);
+            mem_get_handle_for_address_range: "cuMemGetHandleForAddressRange", 11070, optional, (handle: CuAny, ptr: CuDevicePtr, size: usize, kind: c_uint, flags: c_ulonglong);
+
+            device_get_default_mem_pool: "cuDeviceGetDefaultMemPool", 11020, optional, (pool: *mut CuMemPool, device: CuDevice);
+            mem_pool_create: "cuMemPoolCreate", 11020, optional, (pool: *mut CuMemPool, props: *const CuMemPoolProps);
+            mem_pool_destroy: "cuMemPoolDestroy", 11020, optional, (pool: CuMemPool);
+            mem_pool_set_access: "cuMemPoolSetAccess", 11020, optional, (pool: CuMemPool, desc: *const CuMemAccessDesc, count: usize);
+            mem_pool_get_access: "cuMemPoolGetAccess", 11020, optional, (flags: *mut c_uint, pool: CuMemPool, location: *mut CuMemLocation);
+            mem_alloc_async: "cuMemAllocAsync", 11020, optional, (ptr: *mut CuDevicePtr, bytes: usize, stream: CuStream);
+            mem_alloc_from_pool_async: "cuMemAllocFromPoolAsync", 11020, optional, (ptr: *mut CuDevicePtr, bytes: usize, pool: CuMemPool, stream: CuStream);
+            mem_free_async: "cuMemFreeAsync", 11020, optional, (ptr: CuDevicePtr, stream: CuStream);
+            mem_pool_export_to_shareable_handle: "cuMemPoolExportToShareableHandle", 11020, optional, (shareable: CuAny, pool: CuMemPool, kind: c_uint, flags: c_ulonglong);
+            mem_pool_import_from_shareable_handle: "cuMemPoolImportFromShareableHandle", 11020, optional, (pool: *mut CuMemPool, shareable: CuAny, kind: c_uint, flags: c_ulonglong);
+            mem_pool_export_pointer: "cuMemPoolExportPointer", 11020, optional, (data: *mut CuMemPoolPtrExportData, ptr: CuDevicePtr);
+            mem_pool_import_pointer: "cuMemPoolImportPointer", 11020, optional, (ptr: *mut CuDevicePtr, pool: CuMemPool, data: *mut CuMemPoolPtrExportData);
         }
     };
 }

@@ -34,6 +34,35 @@ impl CuContext {
     pub const NULL: Self = Self(0);
 }
 
+/// A stream, `CUstream`: the driver's opaque pointer as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(transparent)]
+pub struct CuStream(pub usize);
+
+impl CuStream {
+    /// The current context's default stream.
+    pub const DEFAULT: Self = Self(0);
+    /// `CU_STREAM_LEGACY`: the same, by another name.
+    pub const LEGACY: Self = Self(1);
+    /// `CU_STREAM_PER_THREAD`: the calling thread's default stream.
+    pub const PER_THREAD: Self = Self(2);
+}
+
+/// A captured graph, `CUgraph`: the driver's opaque pointer as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(transparent)]
+pub struct CuGraph(pub usize);
+
+/// A memory pool, `CUmemoryPool`: the driver's opaque pointer as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(transparent)]
+pub struct CuMemPool(pub usize);
+
+impl CuMemPool {
+    /// No pool.
+    pub const NULL: Self = Self(0);
+}
+
 /// A result code, `CUresult`. Zero is success.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -85,6 +114,10 @@ results! {
     SYSTEM_NOT_READY = 802, "CUDA_ERROR_SYSTEM_NOT_READY";
     SYSTEM_DRIVER_MISMATCH = 803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH";
     COMPAT_NOT_SUPPORTED_ON_DEVICE = 804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE";
+    STREAM_CAPTURE_UNSUPPORTED = 900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
+    STREAM_CAPTURE_INVALIDATED = 901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+    STREAM_CAPTURE_IMPLICIT = 906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT";
+    STREAM_CAPTURE_WRONG_THREAD = 908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD";
     UNKNOWN = 999, "CUDA_ERROR_UNKNOWN";
 }
 
@@ -178,6 +211,50 @@ pub struct CuMemAccessDesc {
     pub flags: c_uint,
 }
 
+/// What a memory pool is to be, `CUmemPoolProps`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct CuMemPoolProps {
+    /// `CUmemAllocationType`; 1 is pinned.
+    pub kind: c_uint,
+    /// A sum of [`handle_type`] values; memory of a pool without any is never
+    /// shared.
+    pub handle_types: c_uint,
+    /// Where the memory lies.
+    pub location: CuMemLocation,
+    /// Windows only; null.
+    pub win32_security_attributes: usize,
+    /// Most bytes; 0 leaves it to the driver.
+    pub max_size: usize,
+    /// Usage bits.
+    pub usage: c_ushort,
+    /// Reserved, zero.
+    pub reserved: [u8; 54],
+}
+
+impl Default for CuMemPoolProps {
+    fn default() -> Self {
+        Self {
+            kind: 0,
+            handle_types: 0,
+            location: CuMemLocation::default(),
+            win32_security_attributes: 0,
+            max_size: 0,
+            usage: 0,
+            reserved: [0; 54],
+        }
+    }
+}
+
+/// What names one allocation of a shared pool, `CUmemPoolPtrExportData`: 64
+/// opaque bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct CuMemPoolPtrExportData {
+    /// The bytes; only the driver knows what they mean.
+    pub reserved: [u8; 64],
+}
+
 /// `CUmemLocationType`.
 pub mod location {
     /// Memory of a GPU.
@@ -217,6 +294,32 @@ pub mod granularity {
     pub const MINIMUM: u32 = 0;
     /// What performs best.
     pub const RECOMMENDED: u32 = 1;
+}
+
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+pub const RANGE_HANDLE_TYPE_DMA_BUF_FD: u32 = 1;
+
+/// `CU_STREAM_NON_BLOCKING`.
+pub const STREAM_NON_BLOCKING: u32 = 1;
+
+/// `CUstreamCaptureMode`, of a capture and of a thread.
+pub mod capture_mode {
+    /// Calls that a capture cannot see are refused in every thread.
+    pub const GLOBAL: u32 = 0;
+    /// They are refused in the capturing thread.
+    pub const THREAD_LOCAL: u32 = 1;
+    /// They are allowed.
+    pub const RELAXED: u32 = 2;
+}
+
+/// `CUstreamCaptureStatus`.
+pub mod capture_status {
+    /// No capture.
+    pub const NONE: u32 = 0;
+    /// A capture is running.
+    pub const ACTIVE: u32 = 1;
+    /// It was broken, but not yet ended.
+    pub const INVALIDATED: u32 = 2;
 }
 
 /// `CUmemorytype`, the answer to [`pointer_attribute::MEMORY_TYPE`].
@@ -300,6 +403,9 @@ pub mod device_attribute {
 
 const _: () = {
     assert!(size_of::<CuContext>() == 8 && align_of::<CuContext>() == 8);
+    assert!(size_of::<CuStream>() == 8 && align_of::<CuStream>() == 8);
+    assert!(size_of::<CuGraph>() == 8 && align_of::<CuGraph>() == 8);
+    assert!(size_of::<CuMemPool>() == 8 && align_of::<CuMemPool>() == 8);
     assert!(size_of::<CuResult>() == 4 && align_of::<CuResult>() == 4);
     assert!(size_of::<CuUuid>() == 16 && align_of::<CuUuid>() == 1);
     assert!(size_of::<CuIpcMemHandle>() == 64 && align_of::<CuIpcMemHandle>() == 1);
@@ -315,4 +421,12 @@ const _: () = {
     assert!(offset_of!(CuMemAllocFlags, usage) == 2);
     assert!(size_of::<CuMemAccessDesc>() == 12 && align_of::<CuMemAccessDesc>() == 4);
     assert!(offset_of!(CuMemAccessDesc, flags) == 8);
+    assert!(size_of::<CuMemPoolProps>() == 88 && align_of::<CuMemPoolProps>() == 8);
+    assert!(offset_of!(CuMemPoolProps, handle_types) == 4);
+    assert!(offset_of!(CuMemPoolProps, location) == 8);
+    assert!(offset_of!(CuMemPoolProps, win32_security_attributes) == 16);
+    assert!(offset_of!(CuMemPoolProps, max_size) == 24);
+    assert!(offset_of!(CuMemPoolProps, usage) == 32);
+    assert!(offset_of!(CuMemPoolProps, reserved) == 34);
+    assert!(size_of::<CuMemPoolPtrExportData>() == 64 && align_of::<CuMemPoolPtrExportData>() == 1);
 };

@@ -3,14 +3,16 @@
 //! [`gpuipc_emulated::table`].
 //!
 //! It has no SONAME, so that it never answers for the real `libcuda.so.1` in a
-//! process that loads both. A symbol of `GPUIPC_EMULATED_MISSING` is still
-//! exported here, and answers `NOT_FOUND`.
+//! process that loads both. A symbol that the settings leave out, or that is
+//! newer than their driver version, is still exported here, and answers
+//! `NOT_FOUND`; `cuGetProcAddress_v2` does not find it.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use core::ptr;
 use gpuipc::sys::{
-    CuAny, CuContext, CuDevice, CuDevicePtr, CuIpcMemHandle, CuMemAccessDesc, CuMemAllocationProp,
-    CuMemHandle, CuMemLocation, CuResult, CuStr, CuUuid,
+    CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
+    CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
+    CuMemPoolPtrExportData, CuResult, CuStr, CuStream, CuUuid,
 };
 use gpuipc_emulated::{ProcAddress, get_proc_address, table};
 

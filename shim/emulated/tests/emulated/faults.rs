@@ -31,7 +31,7 @@ scene!(
     rules_of_the_environment,
     [(
         "GPUIPC_EMULATED_FAIL",
-        "cuMemAlloc_v2@2=2,cuMemSetAccess@*=999,nonsense"
+        "cuMemAlloc_v2@2=2,cuMemSetAccess@*=999"
     )],
     || {
         start_on(0);

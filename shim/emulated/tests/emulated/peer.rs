@@ -1,10 +1,14 @@
 //! Another process that does what it is told, a line at a time.
 
 use crate::driver::*;
-use gpuipc::sys::{CuIpcMemHandle, CuMemFabricHandle, CuResult, location};
+use crate::pool_calls::*;
+use gpuipc::sys::{
+    CuIpcMemHandle, CuMemFabricHandle, CuMemPool, CuMemPoolPtrExportData, CuResult, CuUuid,
+    location,
+};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
@@ -197,14 +201,25 @@ fn obey(words: &[&str]) -> String {
         "device" => Ok(use_device(number(1) as i32).0 as u64),
         "attribute" => attribute(number(1), number(2) as u32),
         "location" => properties(number(1)).map(|prop| prop.location.id as i64 as u64),
-        "import" => {
-            let path = format!("/proc/{}/fd/{}", words[1], words[2]);
-            let file = std::fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(path)
-                .expect("the other's descriptor");
-            import_fd(std::os::fd::AsRawFd::as_raw_fd(&file))
+        "import" => import_fd(others_file(words).as_raw_fd()),
+        "pool" => import_pool(others_file(words).as_raw_fd()).map(|pool| pool.0 as u64),
+        "pool-pointer" => import_pointer(
+            CuMemPool(number(1) as usize),
+            CuMemPoolPtrExportData {
+                reserved: from_hex(words[2]),
+            },
+        ),
+        "pool-alloc" => alloc_from(CuMemPool(number(1) as usize), number(2) as usize),
+        "pool-destroy" => destroy_pool(CuMemPool(number(1) as usize)).map(|()| 0),
+        "pools" => Ok(gpuipc_emulated::counters::read().imported_pools),
+        "devices" => {
+            let mut count = 0;
+            ok(cu!(device_get_count(&mut count))).map(|()| count as u64)
+        }
+        "uuid-byte" => {
+            let mut uuid = CuUuid::default();
+            let code = cu!(device_get_uuid_v2(&mut uuid, number(1) as i32));
+            ok(code).map(|()| u64::from(uuid.bytes[0]))
         }
         "fabric" => import_fabric(CuMemFabricHandle {
             data: from_hex(words[1]),
@@ -232,6 +247,14 @@ fn obey(words: &[&str]) -> String {
         Ok(value) => format!("ok {value}"),
         Err(code) => format!("err {}", code.0),
     }
+}
+
+/// A descriptor of another process, its own words being process and number.
+fn others_file(words: &[&str]) -> std::fs::File {
+    let path = format!("/proc/{}/fd/{}", words[1], words[2]);
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.read(true).write(true).open(path);
+    opened.expect("the other's descriptor")
 }
 
 /// A child that outlives its parent by a while.

@@ -1,0 +1,66 @@
+//! Streams. Work on one is done when its call returns; what is left of streams
+//! is who may use them, and captures.
+
+use crate::Answer;
+use crate::border::Out;
+use crate::capture::Capture;
+use crate::state::{State, state};
+use gpuipc::sys::{CuResult, CuStream, STREAM_NON_BLOCKING};
+
+/// One stream that was created.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The device of the context it was created in.
+    pub(crate) device: usize,
+    /// A capture that runs on it.
+    pub(crate) capture: Option<Capture>,
+}
+
+/// `cuStreamCreate`.
+pub(crate) fn stream_create(stream: Out<CuStream>, flags: u32) -> Answer {
+    stream.check()?;
+    let mut state = state();
+    let device = state.current_device()?;
+    if flags & !STREAM_NON_BLOCKING != 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    let handle = state.next_handle() as usize;
+    let made = Stream {
+        device,
+        capture: None,
+    };
+    state.streams.insert(handle, made);
+    stream.put(CuStream(handle))
+}
+
+/// `cuStreamDestroy_v2`. A capture on it ends without a graph.
+pub(crate) fn stream_destroy(stream: CuStream) -> Answer {
+    let found = state().streams.remove(&stream.0);
+    found.map(|_| ()).ok_or(CuResult::INVALID_HANDLE)
+}
+
+/// `cuStreamSynchronize`: nothing is left to wait for.
+pub(crate) fn stream_synchronize(stream: CuStream) -> Answer {
+    state().enqueue(stream).map(|_| ())
+}
+
+impl State {
+    /// The device on which a stream's work runs now. Work on a stream that is
+    /// captured would have to become part of a graph, which is not played: the
+    /// capture is invalid from then on.
+    pub(crate) fn enqueue(&mut self, stream: CuStream) -> Answer<usize> {
+        if matches!(
+            stream,
+            CuStream::DEFAULT | CuStream::LEGACY | CuStream::PER_THREAD
+        ) {
+            return self.current_device();
+        }
+        let found = self.streams.get_mut(&stream.0);
+        let found = found.ok_or(CuResult::INVALID_HANDLE)?;
+        if let Some(capture) = &mut found.capture {
+            capture.invalid = true;
+            return Err(CuResult::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        Ok(found.device)
+    }
+}
