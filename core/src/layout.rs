@@ -157,7 +157,10 @@ pub(crate) mod reply {
     pub(crate) const ID: At<8> = Field::at(8);
     pub(crate) const ALLOCATION_ID: At<8> = Field::at(16);
     pub(crate) const DETAIL: At<4> = Field::at(24);
-    pub(crate) const RESERVED: At<36> = Field::at(28);
+    pub(crate) const RESERVED_MIDDLE: At<4> = Field::at(28);
+    pub(crate) const POINTER: At<8> = Field::at(32);
+    pub(crate) const SIZE: At<8> = Field::at(40);
+    pub(crate) const RESERVED: At<16> = Field::at(48);
 }
 
 #[cfg(test)]
@@ -261,6 +264,9 @@ mod tests {
             reply::ID.range(),
             reply::ALLOCATION_ID.range(),
             reply::DETAIL.range(),
+            reply::RESERVED_MIDDLE.range(),
+            reply::POINTER.range(),
+            reply::SIZE.range(),
             reply::RESERVED.range(),
         ];
         fills(&reply, REPLY_BYTES);

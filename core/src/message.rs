@@ -20,10 +20,12 @@ pub enum RequestKind {
     FetchFd = 1,
     /// Whether the memory is still the one that was exported.
     CheckMemory = 2,
+    /// The memory's address, for another copy of the library in the same process.
+    OwnPointer = 3,
 }
 
 impl RequestKind {
-    const ALL: [Self; 2] = [Self::FetchFd, Self::CheckMemory];
+    const ALL: [Self; 3] = [Self::FetchFd, Self::CheckMemory, Self::OwnPointer];
 
     #[expect(
         clippy::as_conversions,
@@ -59,6 +61,16 @@ pub struct Request {
 }
 
 impl Request {
+    /// A reply to this request, without details.
+    pub const fn reply(&self, status: ReplyStatus) -> Reply {
+        Reply {
+            status,
+            id: self.id,
+            allocation_id: self.allocation_id,
+            ..Reply::MALFORMED
+        }
+    }
+
     /// The request's bytes.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
@@ -93,7 +105,7 @@ impl Request {
             return Err(MessageError::Field {
                 field: "kind",
                 value: number.into(),
-                rule: "a request's kind is 1 or 2",
+                rule: "a request's kind is 1 to 3",
             });
         };
         check_reserved(
@@ -135,10 +147,12 @@ pub enum ReplyStatus {
     NoFd = 8,
     /// The driver could not say whether the memory is unchanged.
     CheckFailed = 9,
+    /// The memory's address and size are in this reply: the sender is this process.
+    OwnPointer = 10,
 }
 
 impl ReplyStatus {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::FdAttached,
         Self::MemoryUnchanged,
         Self::MemoryChanged,
@@ -148,6 +162,7 @@ impl ReplyStatus {
         Self::Busy,
         Self::NoFd,
         Self::CheckFailed,
+        Self::OwnPointer,
     ];
 
     #[expect(
@@ -170,7 +185,10 @@ impl ReplyStatus {
 /// | 8 | id | u64 | the request's; 0 for one that did not decode |
 /// | 16 | allocation_id | u64 | the request's; 0 for one that did not decode |
 /// | 24 | detail | u32 | a code of the driver or the operating system; else 0 |
-/// | 28 | reserved | 36 B | 0 |
+/// | 28 | reserved | u32 | 0 |
+/// | 32 | pointer | u64 | the allocation's address, with OwnPointer; else 0 |
+/// | 40 | size | u64 | the allocation's bytes, with OwnPointer; else 0 |
+/// | 48 | reserved | 16 B | 0 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The answer.
@@ -182,9 +200,23 @@ pub struct Reply {
     /// The driver's code behind [`ReplyStatus::CheckFailed`], the operating system's behind
     /// [`ReplyStatus::Busy`]; 0 with any other status.
     pub detail: u32,
+    /// The allocation's address in this process with [`ReplyStatus::OwnPointer`]; else 0.
+    pub pointer: u64,
+    /// Its size in bytes with [`ReplyStatus::OwnPointer`]; else 0.
+    pub size: u64,
 }
 
 impl Reply {
+    /// The reply to what is no request.
+    pub const MALFORMED: Self = Self {
+        status: ReplyStatus::Malformed,
+        id: 0,
+        allocation_id: 0,
+        detail: 0,
+        pointer: 0,
+        size: 0,
+    };
+
     /// The reply's bytes.
     pub fn encode(&self) -> [u8; REPLY_BYTES] {
         let mut bytes = [0; REPLY_BYTES];
@@ -194,6 +226,8 @@ impl Reply {
         reply::ID.put(&mut bytes, self.id.to_le_bytes());
         reply::ALLOCATION_ID.put(&mut bytes, self.allocation_id.to_le_bytes());
         reply::DETAIL.put(&mut bytes, self.detail.to_le_bytes());
+        reply::POINTER.put(&mut bytes, self.pointer.to_le_bytes());
+        reply::SIZE.put(&mut bytes, self.size.to_le_bytes());
         bytes
     }
 
@@ -219,12 +253,16 @@ impl Reply {
             return Err(MessageError::Field {
                 field: "status",
                 value: number.into(),
-                rule: "a reply's status is 1 to 9",
+                rule: "a reply's status is 1 to 10",
             });
         };
         check_reserved(
             reply::RESERVED_SHORT.slice(bytes),
             reply::RESERVED_SHORT.range().start,
+        )?;
+        check_reserved(
+            reply::RESERVED_MIDDLE.slice(bytes),
+            reply::RESERVED_MIDDLE.range().start,
         )?;
         check_reserved(reply::RESERVED.slice(bytes), reply::RESERVED.range().start)?;
         Ok(Self {
@@ -232,6 +270,8 @@ impl Reply {
             id: u64::from_le_bytes(reply::ID.get(bytes)),
             allocation_id: u64::from_le_bytes(reply::ALLOCATION_ID.get(bytes)),
             detail: u32::from_le_bytes(reply::DETAIL.get(bytes)),
+            pointer: u64::from_le_bytes(reply::POINTER.get(bytes)),
+            size: u64::from_le_bytes(reply::SIZE.get(bytes)),
         })
     }
 }

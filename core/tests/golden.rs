@@ -111,6 +111,8 @@ fn a_reply_is_the_golden_bytes() {
         id: 0x0102_0304_0506_0708,
         allocation_id: 0x1122_3344_5566_7788,
         detail: 999,
+        pointer: 0,
+        size: 0,
     };
     compare(
         REPLY,

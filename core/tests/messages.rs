@@ -17,6 +17,8 @@ const REPLY: Reply = Reply {
     id: 5,
     allocation_id: 6,
     detail: 11,
+    pointer: 12,
+    size: 13,
 };
 
 fn request(at: usize, byte: u8) -> Result<Request, MessageError> {
@@ -41,7 +43,11 @@ fn field<T: std::fmt::Debug>(decoded: Result<T, MessageError>) -> (&'static str,
 
 #[test]
 fn every_kind_and_status_arrives() {
-    for (number, kind) in [(1, RequestKind::FetchFd), (2, RequestKind::CheckMemory)] {
+    for (number, kind) in [
+        (1, RequestKind::FetchFd),
+        (2, RequestKind::CheckMemory),
+        (3, RequestKind::OwnPointer),
+    ] {
         let sent = Request { kind, ..REQUEST };
         assert_eq!(sent.encode()[5], number);
         assert_eq!(Request::decode(&sent.encode()), Ok(sent));
@@ -56,6 +62,7 @@ fn every_kind_and_status_arrives() {
         (7, ReplyStatus::Busy),
         (8, ReplyStatus::NoFd),
         (9, ReplyStatus::CheckFailed),
+        (10, ReplyStatus::OwnPointer),
     ];
     for (number, status) in statuses {
         let sent = Reply { status, ..REPLY };
@@ -98,9 +105,9 @@ fn another_version_is_refused() {
 #[test]
 fn an_unknown_kind_or_status_is_refused() {
     assert_eq!(field(request(5, 0)), ("kind", 0));
-    assert_eq!(field(request(5, 3)), ("kind", 3));
+    assert_eq!(field(request(5, 4)), ("kind", 4));
     assert_eq!(field(reply(5, 0)), ("status", 0));
-    assert_eq!(field(reply(5, 10)), ("status", 10));
+    assert_eq!(field(reply(5, 11)), ("status", 11));
 }
 
 #[test]
@@ -108,7 +115,7 @@ fn reserved_bytes_are_zero() {
     for at in [6, 7, 40, 63] {
         assert_eq!(field(request(at, 1)), ("reserved", at.try_into().unwrap()));
     }
-    for at in [6, 7, 28, 63] {
+    for at in [6, 7, 28, 48, 63] {
         assert_eq!(field(reply(at, 1)), ("reserved", at.try_into().unwrap()));
     }
 }

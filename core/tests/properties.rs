@@ -268,9 +268,11 @@ proptest! {
         id in any::<u64>(),
         allocation_id in any::<u64>(),
         detail in any::<u32>(),
+        pointer in any::<u64>(),
+        size in any::<u64>(),
     ) {
         let status = if busy { ReplyStatus::Busy } else { ReplyStatus::CheckFailed };
-        let sent = Reply { status, id, allocation_id, detail };
+        let sent = Reply { status, id, allocation_id, detail, pointer, size };
         prop_assert_eq!(Reply::decode(&sent.encode()), Ok(sent));
     }
 
@@ -281,7 +283,7 @@ proptest! {
         changes in proptest::collection::vec((0..64_usize, any::<u8>()), 0..6),
     ) {
         let mut bytes = if reply {
-            Reply { status: ReplyStatus::NoFd, id: 1, allocation_id: 2, detail: 0 }.encode()
+            Reply { status: ReplyStatus::NoFd, id: 1, allocation_id: 2, detail: 0, pointer: 0, size: 0 }.encode()
         } else {
             let kind = RequestKind::FetchFd;
             Request { kind, id: 1, allocation_id: 2, token: samples::TOKEN }.encode()

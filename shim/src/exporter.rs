@@ -7,6 +7,7 @@ use crate::identity::Identity;
 use crate::ipc::Ipc;
 use crate::mem::Liveness;
 use crate::pidfd;
+use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
 use gpuipc_core::{GpuIpcMemHandle, RequestKind, Ticket};
 use rustix::io::Errno;
@@ -75,7 +76,7 @@ impl<'a> Exporter<'a> {
             Ok(Answer::MemoryChanged) => {
                 return Err(Failure::refused(Step::Liveness, Reason::StaleMemory));
             }
-            Ok(Answer::Fd(_)) => {
+            Ok(Answer::Fd(_) | Answer::Own { .. }) => {
                 return Err(Failure::refused(Step::Liveness, Reason::BrokerBadReply));
             }
             Err(failure) => failure,
@@ -111,6 +112,24 @@ impl<'a> Exporter<'a> {
             });
         }
         Ok(Liveness::Unknown)
+    }
+
+    /// Whether the handle says that this very process made it, by another copy
+    /// of the library: its process id is another, its pid the same.
+    pub(crate) fn is_this_process(&self) -> bool {
+        self.shares_pids() && self.own.pid == self.handle.pid()
+    }
+
+    /// The original address of the allocation, from another copy of the library
+    /// in this process.
+    pub(crate) fn own_pointer(&self) -> Result<CuDevicePtr, Failure> {
+        let refused = |reason| Err(Failure::refused(Step::BrokerRequest, reason));
+        match self.ask(RequestKind::OwnPointer)? {
+            Answer::Own { base, size } if size == self.handle.base_size() => Ok(base),
+            Answer::Own { .. } => refused(Reason::SizeMismatch),
+            Answer::MemoryChanged => refused(Reason::StaleMemory),
+            Answer::Fd(_) | Answer::MemoryUnchanged => refused(Reason::BrokerBadReply),
+        }
     }
 
     fn ask(&self, kind: RequestKind) -> Result<Answer, Failure> {

@@ -11,7 +11,7 @@ use crate::mapping::{LegacyMapping, VmmMapping};
 use crate::mem::{GpuIpcMem, Liveness, Mapping, Used};
 use crate::offer::Offer;
 use crate::options::{Access, ImportOptions};
-use crate::sys::CuDevice;
+use crate::sys::{CuDevice, CuDevicePtr};
 use crate::wait::Wait;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, TypeList};
 use std::os::fd::AsFd;
@@ -31,20 +31,31 @@ pub(crate) fn import(
     if handle.process_id() == ipc.identity().process {
         return import_own(ipc, handle);
     }
-    let device = importing_device(ipc.driver(), handle, options)?;
     let timeout = options
         .timeout
         .unwrap_or(ipc.settings().timeout)
         .min(LONGEST_TIMEOUT);
+    let wait = Wait {
+        deadline: Instant::now() + timeout,
+        cancel: options.cancel.clone(),
+    };
+    let this_host = handle.host_id() == ipc.identity().host;
+    if this_host
+        && let Ok(exporter) = Exporter::of(handle, ipc, &wait)
+        && exporter.is_this_process()
+    {
+        return match exporter.own_pointer() {
+            Ok(base) => own(ipc, handle, base),
+            Err(failure) => Err(refuse_all(handle, failure)),
+        };
+    }
+    let device = importing_device(ipc.driver(), handle, options)?;
     let import = Import {
         ipc,
         handle,
         options,
         device,
-        wait: Wait {
-            deadline: Instant::now() + timeout,
-            cancel: options.cancel.clone(),
-        },
+        wait,
     };
     let mut attempts = Vec::new();
     let mut order = options
@@ -60,7 +71,7 @@ pub(crate) fn import(
         }
     }
     order.retain(|handle_type| handle.types().contains(handle_type.flag()));
-    if handle.host_id() != ipc.identity().host {
+    if !this_host {
         refuse_but_fabric(&mut order, &mut attempts);
     }
     for handle_type in order {
@@ -127,14 +138,7 @@ fn the_one_handle(handles: &[GpuIpcMemHandle]) -> Result<&GpuIpcMemHandle, Error
 /// The original pointer, for a handle of this very process whose memory is on
 /// offer under its token.
 fn import_own(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Result<GpuIpcMem, Error> {
-    let refused = |reason| {
-        let attempt = |handle_type| {
-            Failure::refused(Step::Select, reason).attempt(handle_type, Duration::ZERO)
-        };
-        Err(Error::Import(ImportError {
-            attempts: handle.types().types().into_iter().map(attempt).collect(),
-        }))
-    };
+    let refused = |reason| Err(refuse_all(handle, Failure::refused(Step::Select, reason)));
     let offer = handle
         .ticket()
         .and_then(|ticket| Offer::under_token(ipc.driver(), handle.allocation_id(), &ticket.token));
@@ -147,18 +151,29 @@ fn import_own(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Result<GpuIpcMem, Error> {
     if !offer.memory_unchanged()? {
         return refused(Reason::StaleMemory);
     }
+    own(ipc, handle, offer.base)
+}
+
+/// This process's own memory, by its original address.
+fn own(ipc: &Ipc, handle: &GpuIpcMemHandle, base: CuDevicePtr) -> Result<GpuIpcMem, Error> {
     let driver = ipc.driver();
     let device = device_of_uuid(driver, handle)?.unwrap_or(0);
-    let mapping = Mapping::Own(offer.base);
     Ok(GpuIpcMem::new(
         driver,
         device,
-        mapping,
+        Mapping::Own(base),
         handle,
         Used::SameProcess,
         Liveness::MemoryUnchanged,
         Vec::new(),
     ))
+}
+
+/// One cause for every type of the handle.
+fn refuse_all(handle: &GpuIpcMemHandle, failure: Failure) -> Error {
+    let attempt = |handle_type| failure.attempt(handle_type, Duration::ZERO);
+    let attempts = handle.types().types().into_iter().map(attempt).collect();
+    Error::Import(ImportError { attempts })
 }
 
 /// Before any call: on another host a legacy handle can open unrelated memory,

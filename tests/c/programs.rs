@@ -167,6 +167,20 @@ fn two_c_processes_share_vmm_memory_shared() {
 }
 
 #[test]
+fn two_copies_in_one_process_give_the_original_pointer() {
+    let scratch = gpuipc_tests::Scratch::new();
+    let library = libraries().join("libgpuipc.so");
+    let copy = scratch.path().join("libgpuipc-too.so");
+    std::fs::copy(&library, &copy).expect("a copy");
+    let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
+    for memory in ["cuda-malloc", "vmm-fd"] {
+        let arguments = [memory.to_owned(), path(&library), path(&copy)];
+        let arguments = arguments.each_ref().map(String::as_str);
+        run("two_copies.c", Library::Static, &arguments, Under::Nothing);
+    }
+}
+
+#[test]
 fn bad_input_gives_the_named_status() {
     run("bad_input.c", Library::Static, &[], Under::Nothing);
 }

@@ -101,13 +101,7 @@ fn accept(listener: &OwnedFd) -> UnixStream {
 }
 
 fn reply(request: &Request, status: ReplyStatus) -> [u8; 64] {
-    Reply {
-        status,
-        id: request.id,
-        allocation_id: request.allocation_id,
-        detail: 0,
-    }
-    .encode()
+    request.reply(status).encode()
 }
 
 #[test]

@@ -64,9 +64,30 @@ fn a_handle_that_leads_to_this_process_s_own_broker_gives_nothing() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     let (_, honest) = pair.exporter.export(buffer, 0, LEN);
-    let forged = forge(&honest, |fields| fields.process_id = ProcessId([9; 16]));
+    let forged = forge(&honest, |fields| {
+        fields.process_id = ProcessId([9; 16]);
+        fields.pid += 1;
+    });
     let refused = pair.exporter.import_refused(&forged, "");
     assert_eq!(refused.attempts, ["PosixFd/broker-connect/OwnBroker"]);
+    // As another copy of the library in this process would have made it, but
+    // without the token.
+    let forged = forge(&honest, |fields| {
+        fields.process_id = ProcessId([9; 16]);
+        fields.ticket = fields.ticket.map(|ticket| gpuipc_core::Ticket {
+            token: Token::new([2; 16]),
+            ..ticket
+        });
+    });
+    let refused = pair.exporter.import_refused(&forged, "");
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/OfferWithdrawn"]);
+    // Another process is never told an address.
+    let forged = forge(&honest, |fields| {
+        fields.process_id = ProcessId([9; 16]);
+        fields.pid = pair.importer.pid();
+    });
+    let refused = pair.importer.import_refused(&forged, "");
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/UserRefused"]);
 }
 
 #[test]

@@ -4,12 +4,15 @@
 //! |---|---|---|
 //! | 0 | magic `GIPQ` | magic `GIPR` |
 //! | 4 | version 1, 1 byte | the same |
-//! | 5 | kind, 1 to 2, 1 byte | status, 1 to 9, 1 byte |
+//! | 5 | kind, 1 to 3, 1 byte | status, 1 to 10, 1 byte |
 //! | 6 | reserved, 2 bytes | the same |
 //! | 8 | id, 8 bytes | the same |
 //! | 16 | allocation_id, 8 bytes | the same |
 //! | 24 | token, 16 bytes | detail, 4 bytes |
-//! | 40 | reserved to the end, 24 bytes | from 28: reserved to the end, 36 bytes |
+//! | 28 | | reserved, 4 bytes |
+//! | 32 | | pointer, 8 bytes |
+//! | 40 | reserved to the end, 24 bytes | size, 8 bytes |
+//! | 48 | | reserved to the end, 16 bytes |
 
 use super::{AllBroken, name, number};
 use gpuipc_core::{Reply, ReplyStatus, Request, RequestKind, Token};
@@ -53,6 +56,7 @@ pub fn read_request(bytes: &[u8]) -> Result<Request, Refused> {
     let kind = match bytes[5] {
         1 => Some(RequestKind::FetchFd),
         2 => Some(RequestKind::CheckMemory),
+        3 => Some(RequestKind::OwnPointer),
         _ => None,
     };
     let mut broken = AllBroken::default();
@@ -87,18 +91,22 @@ pub fn read_reply(bytes: &[u8]) -> Result<Reply, Refused> {
         7 => Some(ReplyStatus::Busy),
         8 => Some(ReplyStatus::NoFd),
         9 => Some(ReplyStatus::CheckFailed),
+        10 => Some(ReplyStatus::OwnPointer),
         _ => None,
     };
     let mut broken = AllBroken::default();
     broken.unless(status.is_some(), "status", bytes[5].into());
     broken.unless_zero(bytes, 6, 8, "reserved");
-    broken.unless_zero(bytes, 28, 64, "reserved");
+    broken.unless_zero(bytes, 28, 32, "reserved");
+    broken.unless_zero(bytes, 48, 64, "reserved");
     match status {
         Some(status) if broken == AllBroken::default() => Ok(Reply {
             status,
             id: number(bytes, 8, 8),
             allocation_id: number(bytes, 16, 8),
             detail: u32::from_le_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]),
+            pointer: number(bytes, 32, 8),
+            size: number(bytes, 40, 8),
         }),
         _ => Err(Refused::Fields(broken)),
     }

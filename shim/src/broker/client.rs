@@ -6,7 +6,7 @@ use super::peer::{Peer, peer_process};
 use super::socket::{receive, send};
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::options::Trust;
-use crate::sys::CuResult;
+use crate::sys::{CuDevicePtr, CuResult};
 use crate::wait::{Ended, Wait};
 use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket};
 use rustix::event::{PollFd, PollFlags};
@@ -29,6 +29,9 @@ pub(crate) enum Answer {
     MemoryUnchanged,
     /// It is not.
     MemoryChanged,
+    /// The broker is another copy of the library in this process, and this is
+    /// its memory.
+    Own { base: CuDevicePtr, size: u64 },
 }
 
 /// How brokers are looked for, and whom to believe.
@@ -91,6 +94,8 @@ struct Connection {
     /// Tells when the broker's process ends, which the socket does not as long
     /// as a forked child holds a copy of it. `None` before Linux 6.5.
     process: Option<OwnedFd>,
+    /// Whether the broker is in this very process.
+    own: bool,
 }
 
 impl Connection {
@@ -99,15 +104,16 @@ impl Connection {
         let socket = connect_to(endpoint, reach, wait)?;
         let peer = Peer::of(&socket)
             .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
-        if peer.is_self() {
-            return refused(Reason::OwnBroker);
-        }
         if !peer.is_trusted(reach.trust) {
             log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
             return refused(Reason::NotTrusted);
         }
         match peer_process(&socket) {
-            Ok(process) => Ok(Self { socket, process }),
+            Ok(process) => Ok(Self {
+                socket,
+                process,
+                own: peer.is_self(),
+            }),
             Err(Errno::SRCH) => refused(Reason::ExporterGone),
             Err(errno) => Err(Failure::os(Step::BrokerConnect, Reason::System, errno)),
         }
@@ -122,6 +128,9 @@ impl Connection {
         wait: &Wait,
     ) -> Result<Answer, Failure> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        if self.own && kind != RequestKind::OwnPointer {
+            return Err(Failure::refused(Step::BrokerConnect, Reason::OwnBroker));
+        }
         let request = Request {
             kind,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -141,6 +150,10 @@ impl Connection {
             (ReplyStatus::FdAttached, Some(fd)) => Ok(Answer::Fd(fd)),
             (ReplyStatus::MemoryUnchanged, None) => Ok(Answer::MemoryUnchanged),
             (ReplyStatus::MemoryChanged, None) => Ok(Answer::MemoryChanged),
+            (ReplyStatus::OwnPointer, None) if self.own => Ok(Answer::Own {
+                base: reply.pointer,
+                size: reply.size,
+            }),
             (ReplyStatus::OfferWithdrawn, None) => failed(Code::None, Reason::OfferWithdrawn),
             (ReplyStatus::NotPermitted, None) => failed(Code::None, Reason::UserRefused),
             (ReplyStatus::NoFd, None) => failed(Code::None, Reason::NoDescriptor),

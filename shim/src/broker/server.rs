@@ -44,6 +44,8 @@ pub(super) struct Server {
 struct Client {
     socket: PrivateFd,
     trusted: bool,
+    /// Another copy of the library in this process.
+    own: bool,
     /// When it connected, or last had an answer.
     silent_since: Instant,
 }
@@ -198,9 +200,11 @@ impl Server {
                     let peer = Peer::of(&socket);
                     log::debug!(target: "gpuipc::broker", "connection from {peer:?}");
                     let trusted = peer.is_ok_and(|peer| peer.is_trusted(&self.trust));
+                    let own = peer.is_ok_and(Peer::is_self);
                     self.clients.push(Client {
                         socket: PrivateFd::new(socket),
                         trusted,
+                        own,
                         silent_since: Instant::now(),
                     });
                 }
@@ -250,45 +254,26 @@ fn serve(driver: Driver, client: &mut Client) -> Fate {
         .and_then(|bytes| Request::decode(bytes).ok());
     drop(received);
     let Some(request) = request else {
-        let reply = Reply {
-            status: ReplyStatus::Malformed,
-            id: 0,
-            allocation_id: 0,
-            detail: 0,
-        };
         // It goes in any case.
-        let _ = send(&client.socket, &reply.encode(), None);
+        let _ = send(&client.socket, &Reply::MALFORMED.encode(), None);
         return Fate::Close;
     };
-    let Answered {
-        status,
-        detail,
-        offer,
-    } = answer(driver, &request, client.trusted);
-    let reply = Reply {
-        status,
-        id: request.id,
-        allocation_id: request.allocation_id,
-        detail,
-    };
+    let (reply, offer) = answer(driver, &request, client);
     log::debug!(
         target: "gpuipc::broker",
-        "request {} for allocation {:#x}: {status:?}",
+        "request {} for allocation {:#x}: {:?}",
         request.id,
-        request.allocation_id
+        request.allocation_id,
+        reply.status
     );
-    let fd = offer
-        .as_ref()
-        .and_then(|offer| offer.fd.as_ref())
-        .filter(|_| status == ReplyStatus::FdAttached);
-    let sent = send(&client.socket, &reply.encode(), fd.map(AsFd::as_fd));
-    let sent = match sent {
+    // The offer lives until its descriptor is sent.
+    let fd = offer.as_ref().and_then(|offer| offer.fd.as_ref());
+    let sent = match send(&client.socket, &reply.encode(), fd.map(AsFd::as_fd)) {
         // Too many descriptors in flight: the importer may try again.
         Err(errno @ (Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)) => {
             let busy = Reply {
-                status: ReplyStatus::Busy,
                 detail: errno.raw_os_error().unsigned_abs(),
-                ..reply
+                ..request.reply(ReplyStatus::Busy)
             };
             send(&client.socket, &busy.encode(), None)
         }
@@ -302,40 +287,39 @@ fn serve(driver: Driver, client: &mut Client) -> Fate {
     }
 }
 
-/// An answer; the offer lives until it is sent.
-struct Answered {
-    status: ReplyStatus,
-    detail: u32,
-    offer: Option<Arc<Offer>>,
-}
-
-fn answer(driver: Driver, request: &Request, trusted: bool) -> Answered {
-    let plain = |status| Answered {
-        status,
-        detail: 0,
-        offer: None,
-    };
-    if !trusted {
+/// The reply to a request, and the offer whose descriptor goes with it.
+fn answer(driver: Driver, request: &Request, client: &Client) -> (Reply, Option<Arc<Offer>>) {
+    let plain = |status| (request.reply(status), None);
+    if !client.trusted {
         return plain(ReplyStatus::NotPermitted);
     }
     let Some(offer) = Offer::under_token(driver, request.allocation_id, &request.token) else {
         return plain(ReplyStatus::OfferWithdrawn);
     };
     match request.kind {
-        RequestKind::FetchFd if offer.fd.is_some() => Answered {
-            status: ReplyStatus::FdAttached,
-            detail: 0,
-            offer: Some(offer),
-        },
+        RequestKind::FetchFd if offer.fd.is_some() => {
+            (request.reply(ReplyStatus::FdAttached), Some(offer))
+        }
         RequestKind::FetchFd => plain(ReplyStatus::NoFd),
-        RequestKind::CheckMemory => match offer.memory_unchanged() {
+        RequestKind::OwnPointer if !client.own => plain(ReplyStatus::NotPermitted),
+        RequestKind::CheckMemory | RequestKind::OwnPointer => match offer.memory_unchanged() {
+            Ok(true) if request.kind == RequestKind::OwnPointer => {
+                let reply = Reply {
+                    pointer: offer.base,
+                    size: offer.size,
+                    ..request.reply(ReplyStatus::OwnPointer)
+                };
+                (reply, None)
+            }
             Ok(true) => plain(ReplyStatus::MemoryUnchanged),
             Ok(false) => plain(ReplyStatus::MemoryChanged),
-            Err(error) => Answered {
-                status: ReplyStatus::CheckFailed,
-                detail: error.code().map_or(0, |code| code.0),
-                offer: None,
-            },
+            Err(error) => {
+                let reply = Reply {
+                    detail: error.code().map_or(0, |code| code.0),
+                    ..request.reply(ReplyStatus::CheckFailed)
+                };
+                (reply, None)
+            }
         },
     }
 }
