@@ -5,21 +5,35 @@
 //! |---|---|
 //! | `alloc MEMORY LEN` | `ok BUFFER ADDRESS` |
 //! | `fill BUFFER SEED`, `check BUFFER SEED OFFSET LEN` | `ok`, or `wrong INDEX` |
-//! | `export BUFFER OFFSET LEN`, `export-raw ADDRESS LEN` | `ok OFFER HANDLE` |
+//! | `export BUFFER OFFSET LEN [types=TYPE,..]`, `export-raw ADDRESS LEN` | `ok OFFER HANDLE` |
 //! | `import HANDLE OPTIONS..` | `ok MAPPING ADDRESS USED LIVENESS LEN ATTEMPTS` |
 //! | `read MAPPING SEED OFFSET` (its bytes as OFFSET.. of the pattern), `write MAPPING SEED` | `ok`, or `wrong INDEX` |
 //! | `drop buffer\|offer\|mapping ID`, `drop-on-thread MAPPING`, `drop-ipc` | `ok` |
 //! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
 //! | `fail SYMBOL NTH CODE TIMES`, `no-faults`, `calls SYMBOL` | `ok` |
+//! | `calls-all` | `ok SYMBOL=USES ..` of every driver call that was used |
 //! | `context none\|DEVICE`, `current` | `ok` |
 //! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
 //! | `fork` | `ok` and what the child saw |
 //! | `fork-stay` | `ok PID`: a child that neither execs nor ends by itself |
 //! | `churn FILE BUFFER DECOY MILLISECONDS` | `ok ROUNDS` after offering BUFFER again and again, with DECOY's descriptor at the same number in between |
 //! | `chase FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports of what stands in FILE |
-//! | `refuse-pidfd ERRNO` | `ok`: a seccomp filter on `pidfd_getfd` |
+//! | `refuse NAME+NAME.. ERRNO` | `ok NAMES`: a seccomp filter on system calls, for good; NAMES are those that this machine has |
+//! | `refuse-pidfd ERRNO` | `ok`: the same on `pidfd_getfd` |
+//! | `hammer FOLDER SEED MILLISECONDS` | `ok` and what was done: random offers and imports, handles exchanged through FOLDER |
 //! | `stop` | `ok`, and then the process stops (SIGSTOP) |
+//! | `alarms`, `count-alarms` | `ok`: a signal every millisecond; `ok COUNT` |
+//! | `spawn-sleep` | `ok PID` of a program that waits |
+//! | `exec` | `ready`: this program anew in the same process |
+//! | `exit-with-everything` | `ok`, and the process ends with all objects in a static |
+//! | `guard`, `stop-guard` | `ok`: a thread that opens files; `ok FILES` that it lost |
 //! | `state` | `ok` and one line that is the same when nothing leaked |
+//! | `held` | the same without opening a file: descriptors are only counted |
+
+use gpuipc::sys::DriverTable;
+mod hammer;
+mod life;
+mod refuse;
 
 use gpuipc::{Access, Buffer, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle};
 use gpuipc::{HandleType, ImportOptions, Ipc, Memory, Used};
@@ -29,8 +43,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, Write as _};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 struct Peer {
@@ -79,7 +93,8 @@ fn attempts(attempts: &[gpuipc::Attempt]) -> String {
 }
 
 fn main() {
-    let driver = emulated();
+    life::register_exit_handler();
+    let driver = driver();
     // What the driver opens for good is there before the first `state`. Its
     // failure shows with the first command that needs it.
     let _ = driver.init();
@@ -94,6 +109,10 @@ fn main() {
     };
     say("ready");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        if line == "exit-with-everything" {
+            say("ok");
+            life::exit_with_everything(peer);
+        }
         let answer = match peer.run(&line) {
             Ok(rest) if rest.is_empty() => "ok".to_owned(),
             Ok(rest) => format!("ok {rest}"),
@@ -112,11 +131,27 @@ fn say(line: &str) {
     }
 }
 
+/// The emulated driver's table; with `GPUIPC_TEST_DRIVER=cuda` the machine's
+/// own, so that the same tests run on a real GPU. Faults can be set on either.
 #[allow(unsafe_code)]
-fn emulated() -> Driver {
-    // SAFETY: the emulated driver's entries follow CUDA's contract: that is
-    // what it is made for, and its own tests check it.
-    unsafe { Driver::from_table(gpuipc_emulated::table()) }
+fn table() -> &'static DriverTable {
+    static TABLE: LazyLock<&'static DriverTable> = LazyLock::new(|| {
+        if std::env::var_os("GPUIPC_TEST_DRIVER").is_none_or(|driver| driver != "cuda") {
+            return gpuipc_emulated::table();
+        }
+        // SAFETY: this is the CUDA driver, by the name that it has everywhere.
+        let table = unsafe { gpuipc::sys::load(gpuipc::sys::DEFAULT_LIBRARY.as_ref()) };
+        faults::wrap(Box::leak(Box::new(table.expect("a CUDA driver"))))
+    });
+    &TABLE
+}
+
+#[allow(unsafe_code)]
+fn driver() -> Driver {
+    // SAFETY: both drivers' entries follow CUDA's contract: the real one by
+    // definition, the emulated one because it is made for it, and a fault only
+    // returns a code in place of a call.
+    unsafe { Driver::from_table(table()) }
 }
 
 /// The next word as whatever is wanted.
@@ -162,15 +197,20 @@ impl Peer {
             "export" => {
                 let base = self.buffer(words)?.device_ptr();
                 let (offset, len): (u64, usize) = (word(words)?, word(words)?);
-                self.export(base + offset, len)
+                let mut options = ExportOptions::default();
+                if let Some(types) = words.next().and_then(|word| word.strip_prefix("types=")) {
+                    options = options.types(&types_of(types)?);
+                }
+                self.export(base + offset, len, &options)
             }
             "export-raw" => {
                 let (ptr, len) = (word(words)?, word(words)?);
-                self.export(ptr, len)
+                self.export(ptr, len, &ExportOptions::default())
             }
             "export-host" => {
                 let host = [0_u8; 64];
-                self.export(host.as_ptr().addr() as u64, host.len())
+                let ptr = host.as_ptr().addr() as u64;
+                self.export(ptr, host.len(), &ExportOptions::default())
             }
             "import" => self.import(words),
             "read" => {
@@ -231,6 +271,15 @@ impl Peer {
                 let symbol: String = word(words)?;
                 Ok(faults::calls(&symbol).to_string())
             }
+            "calls-all" => {
+                let used: Vec<String> = gpuipc::sys::CALLS
+                    .iter()
+                    .map(|call| (call.symbol, faults::calls(call.symbol)))
+                    .filter(|(_, uses)| *uses > 0)
+                    .map(|(symbol, uses)| format!("{symbol}={uses}"))
+                    .collect();
+                Ok(used.join(" "))
+            }
             "context" => {
                 let which: String = word(words)?;
                 self.set_context(&which)
@@ -267,8 +316,12 @@ impl Peer {
             "fork-stay" => Ok(fork_stay()),
             "churn" => self.churn(words),
             "chase" => self.chase(words),
+            "refuse" => {
+                let names: String = word(words)?;
+                refuse::refuse(&names, word(words)?)
+            }
             "refuse-pidfd" => {
-                refuse_pidfd(word(words)?)?;
+                refuse::refuse("pidfd_getfd", word(words)?)?;
                 Ok(String::new())
             }
             "stop" => {
@@ -281,7 +334,18 @@ impl Peer {
                 });
                 Ok(String::new())
             }
+            "hammer" => hammer::hammer(self.driver, words),
+            "alarms" => life::start_alarms().map(|()| String::new()),
+            "count-alarms" => Ok(life::alarms().to_string()),
+            "spawn-sleep" => life::spawn_sleep().map(|pid| pid.to_string()),
+            "exec" => Err(life::exec()),
+            "guard" => {
+                life::start_guard();
+                Ok(String::new())
+            }
+            "stop-guard" => life::stop_guard().map(|lost| lost.to_string()),
             "state" => Ok(state()),
+            "held" => Ok(held()),
             _ => Err("no such command".into()),
         }
     }
@@ -311,8 +375,8 @@ impl Peer {
             .ok_or("no such mapping".into())
     }
 
-    fn export(&mut self, ptr: u64, len: usize) -> Result<String, NotOk> {
-        let exported = self.ipc()?.export(ptr, len, &ExportOptions::default())?;
+    fn export(&mut self, ptr: u64, len: usize, options: &ExportOptions) -> Result<String, NotOk> {
+        let exported = self.ipc()?.export(ptr, len, options)?;
         let [handle] = exported.handles() else {
             return Err("not one handle".into());
         };
@@ -330,11 +394,7 @@ impl Peer {
         for option in words {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             options = match name {
-                "types" => {
-                    let types: Option<Vec<HandleType>> =
-                        value.split(',').map(HandleType::from_name).collect();
-                    options.types(&types.ok_or("no such type")?)
-                }
+                "types" => options.types(&types_of(value)?),
                 "timeout" => options.timeout(Duration::from_millis(
                     value.parse().map_err(|_| NotOk::from("timeout"))?,
                 )),
@@ -435,9 +495,7 @@ impl Peer {
             None
         } else {
             let device: i32 = which.parse().map_err(|_| NotOk::from("no such device"))?;
-            let retain = gpuipc_emulated::table()
-                .primary_ctx_retain
-                .ok_or("no retain call")?;
+            let retain = table().primary_ctx_retain.ok_or("no retain call")?;
             let mut context = gpuipc::sys::CuContext::NULL;
             self.driver.init().map_err(Error::from)?;
             // SAFETY: the entry is cuDevicePrimaryCtxRetain, and the pointer a local's.
@@ -510,42 +568,9 @@ fn fork_stay() -> String {
     pid.to_string()
 }
 
-/// Makes `pidfd_getfd` fail with this errno, as a container's seccomp filter does.
-#[allow(unsafe_code)]
-fn refuse_pidfd(errno: u32) -> Result<(), NotOk> {
-    let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
-        code: u16::try_from(code).unwrap_or(0),
-        jt,
-        jf,
-        k,
-    };
-    let number = u32::try_from(libc::SYS_pidfd_getfd).map_err(|_| NotOk::from("number"))?;
-    let mut filter = [
-        // The system call's number is the first word of what the filter sees.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, 1),
-        statement(
-            libc::BPF_RET | libc::BPF_K,
-            libc::SECCOMP_RET_ERRNO | errno,
-            0,
-            0,
-        ),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog {
-        len: 4,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: only sets this process's no-new-privileges bit.
-    let set = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    // SAFETY: the program points to four statements that outlive the call.
-    let filtered =
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
-    if set == 0 && filtered == 0 {
-        Ok(())
-    } else {
-        Err("seccomp".into())
-    }
+fn types_of(names: &str) -> Result<Vec<HandleType>, NotOk> {
+    let types: Option<_> = names.split(',').map(HandleType::from_name).collect();
+    types.ok_or("no such type".into())
 }
 
 fn pattern(seed: u64, offset: usize, len: usize) -> Vec<u8> {
@@ -583,4 +608,18 @@ fn state() -> String {
         }
     }
     format!("{} | {files:?}", counters::read())
+}
+
+/// As [`state`], for a process that may open no file: a descriptor is asked for
+/// its position, which changes nothing.
+#[allow(unsafe_code)]
+fn held() -> String {
+    let is_open = |fd: &i32| {
+        // SAFETY: moves no position, and any number may be asked about.
+        let answer = unsafe { libc::lseek(*fd, 0, libc::SEEK_CUR) };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        answer >= 0 || error != Some(libc::EBADF)
+    };
+    let open = (0..1024).filter(is_open).count();
+    format!("{} | {open} descriptors", counters::read())
 }

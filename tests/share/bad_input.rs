@@ -135,17 +135,19 @@ fn a_withdrawn_offer_is_told_apart_from_a_dead_exporter() {
 #[test]
 fn a_legacy_handle_of_freed_memory_is_refused_even_when_other_memory_lies_there() {
     let mut pair = Pair::new();
-    let (buffer, ptr) = pair.exporter.alloc("cuda-malloc", LEN);
-    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    // A block of the driver's own, so that the address comes again.
+    let len = 8 << 20;
+    let (buffer, ptr) = pair.exporter.alloc("cuda-malloc", len);
+    let (_, handle) = pair.exporter.export(buffer, 0, len);
     pair.exporter.ok(&format!("free {buffer}"));
     let refused = pair.importer.import_refused(&handle, "");
     assert_eq!(
         refused.attempts,
         ["RuntimeIpc/cuIpcOpenMemHandle/StaleMemory"]
     );
-    let (again, same_place) = pair.exporter.alloc("cuda-malloc", LEN);
+    let (again, same_place) = pair.exporter.alloc("cuda-malloc", len);
     assert_eq!(ptr, same_place, "the test needs memory at the same address");
-    let (_, _fresh) = pair.exporter.export(again, 0, LEN);
+    let (_, _fresh) = pair.exporter.export(again, 0, len);
     let before = pair.importer.state();
     let refused = pair.importer.import_refused(&handle, "");
     assert_eq!(refused.attempts, ["RuntimeIpc/liveness/StaleMemory"]);

@@ -433,3 +433,79 @@ fn names_of_dead_brokers_are_removed_and_living_ones_stay() {
     );
     assert_eq!(third.import(&living, "").used, "PosixFd");
 }
+
+#[test]
+fn a_full_backlog_is_waited_for_and_named_at_the_deadline() {
+    let mut impostor = Impostor::new();
+    // Nobody accepts; connections pile up until the kernel refuses more.
+    let name = format!(
+        "gpuipc-{}",
+        impostor.handle.ticket().expect("a ticket").endpoint
+    );
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+    let mut waiting = Vec::new();
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => waiting.push(socket),
+            Err(rustix::io::Errno::AGAIN) => break,
+            Err(errno) => panic!("connect: {errno}"),
+        }
+    }
+    let start = Instant::now();
+    let refused = impostor
+        .importer
+        .import_refused(&impostor.handle, "timeout=700");
+    assert_eq!(refused.attempts, ["PosixFd/broker-connect/BrokerBusy"]);
+    assert!(start.elapsed() >= Duration::from_millis(600));
+}
+
+#[test]
+fn too_many_descriptors_in_flight_make_the_broker_busy_and_nothing_worse() {
+    if !can_be_other_users() {
+        return;
+    }
+    // An ordinary user's descriptors in flight are limited by its table's size.
+    let scratch = Scratch::new();
+    let program = program_for_everyone(&scratch);
+    let mut exporter = as_user(&scratch, &program, SOMEONE, "");
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    exporter.ok(&format!("fill {buffer} 42"));
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    exporter.ok("nofile 64");
+    let ticket = handle.ticket().expect("a ticket");
+    let request = Request {
+        kind: gpuipc_core::RequestKind::FetchFd,
+        id: 1,
+        allocation_id: handle.allocation_id(),
+        token: ticket.token,
+    };
+    // This test is root, whom the broker serves; it never reads.
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        let mut stream = connect_to(&handle);
+        if stream.write_all(&request.encode()).is_err() {
+            break;
+        }
+        silent.push(stream);
+        // One after the other, since the broker's own table is small, too.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let by_broker_alone = forge(&handle, |fields| {
+        if let Some(ticket) = &mut fields.ticket {
+            (ticket.fd, ticket.ledger) = (None, None);
+        }
+    });
+    let mut importer = as_user(&scratch, &program, SOMEONE, "");
+    let refused = importer.import_refused(&by_broker_alone, "timeout=600");
+    assert!(
+        refused.attempts == ["PosixFd/broker-request/BrokerBusy"]
+            || refused.attempts == ["PosixFd/broker-request/TimedOut"],
+        "{refused:?}"
+    );
+    drop(silent);
+    let mem = importer.import(&by_broker_alone, "timeout=20000");
+    importer.ok(&format!("read {} 42 0", mem.id));
+}

@@ -3,33 +3,20 @@
 
 use crate::Pair;
 use gpuipc_core::{Endpoint, GpuIpcMemHandle, Token};
-use gpuipc_tests::forge;
+use gpuipc_tests::{LEGACY_SEED, VMM_SEED, forge};
 
 const LEN: u64 = 2 << 20;
 
-/// Memory that can be had by all three types: VMM memory with descriptor and
-/// fabric handle, and legacy memory of the same length in the legacy slot.
-/// Every type leads to other bytes, so that a test sees which one was used.
+/// Memory that can be had by all three types, and who imports it.
 struct AllTypes {
     pair: Pair,
     handle: GpuIpcMemHandle,
 }
 
-const VMM_SEED: u64 = 100;
-const LEGACY_SEED: u64 = 200;
-
 impl AllTypes {
     fn new() -> Self {
         let mut pair = Pair::new();
-        let (vmm, _) = pair.exporter.alloc("vmm-fabric", LEN);
-        let (legacy, _) = pair.exporter.alloc("cuda-malloc", LEN);
-        pair.exporter.ok(&format!("fill {vmm} {VMM_SEED}"));
-        pair.exporter.ok(&format!("fill {legacy} {LEGACY_SEED}"));
-        let (_, by_vmm) = pair.exporter.export(vmm, 0, LEN);
-        let (_, by_legacy) = pair.exporter.export(legacy, 0, LEN);
-        let handle = forge(&by_vmm, |fields| {
-            fields.runtime_ipc = by_legacy.runtime_ipc().copied()
-        });
+        let handle = gpuipc_tests::all_types(&mut pair.exporter, LEN, 0, LEN);
         // The importer has used every type once: what stays, is there now.
         for types in ["PosixFd", "Fabric", "RuntimeIpc"] {
             let mem = pair.importer.import(&handle, &format!("types={types}"));

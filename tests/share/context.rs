@@ -6,7 +6,7 @@ const LEN: u64 = 2 << 20;
 
 #[test]
 fn nothing_needs_a_current_context() {
-    for memory in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         assert_eq!(pair.exporter.ok("current"), "NoneNone");
@@ -23,7 +23,7 @@ fn nothing_needs_a_current_context() {
 
 #[test]
 fn the_caller_s_context_is_as_it_was_on_every_path() {
-    for memory in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         pair.exporter.ok(&format!("fill {buffer} 5"));

@@ -9,7 +9,7 @@ const LEN: u64 = 2 << 20;
 
 #[test]
 fn a_handle_that_names_this_process_gives_nothing_without_the_token() {
-    for memory in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         let (_, honest) = pair.exporter.export(buffer, 0, LEN);
@@ -127,7 +127,7 @@ fn a_guessed_token_gets_no_descriptor() {
 
 #[test]
 fn a_forged_size_maps_nothing() {
-    for memory in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc(memory, 2 * LEN);
         let (_, honest) = pair.exporter.export(buffer, 0, LEN);

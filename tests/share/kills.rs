@@ -23,11 +23,11 @@ fn moment(round: u64) -> Duration {
 #[test]
 fn an_exporter_killed_at_any_moment_leaves_the_importer_a_typed_answer() {
     let mut pair = Pair::new();
-    let memories = ["vmm-fd", "cuda-malloc", "vmm-fabric"];
+    let memories = gpuipc_tests::memories();
     let mut before = None;
     let (mut mapped, mut gone) = (0, 0);
     for round in 0..rounds() {
-        let memory = memories[(round % 3) as usize];
+        let memory = memories[round as usize % memories.len()];
         let mut exporter = peer(&pair.scratch);
         let (buffer, _) = exporter.alloc(memory, LEN);
         exporter.ok(&format!("fill {buffer} {round}"));
@@ -70,16 +70,17 @@ fn an_exporter_killed_at_any_moment_leaves_the_importer_a_typed_answer() {
 #[test]
 fn an_importer_killed_at_any_moment_harms_no_exporter() {
     let mut pair = Pair::new();
-    let handles = ["vmm-fd", "cuda-malloc", "vmm-fabric"].map(|memory| {
+    let mut handles = Vec::new();
+    for memory in gpuipc_tests::memories() {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         pair.exporter.ok(&format!("fill {buffer} 81"));
-        pair.exporter.export(buffer, 0, LEN).1
-    });
+        handles.push(pair.exporter.export(buffer, 0, LEN).1);
+    }
     let warm = pair.importer.import(&handles[0], "");
     pair.importer.ok(&format!("drop mapping {}", warm.id));
     let before = pair.exporter.state();
     for round in 0..rounds() {
-        let handle = &handles[(round % 3) as usize];
+        let handle = &handles[round as usize % handles.len()];
         let mut importer = peer(&pair.scratch);
         importer.send(&format!(
             "import {}",
@@ -106,7 +107,7 @@ fn what_the_killed_leave_behind_is_cleaned_by_the_next_start() {
     };
     for round in 0..20 {
         let mut exporter = start();
-        for memory in ["vmm-fd", "cuda-malloc", "vmm-fabric"] {
+        for memory in gpuipc_tests::memories() {
             let (buffer, _) = exporter.alloc(memory, LEN);
             exporter.export(buffer, 0, LEN);
         }

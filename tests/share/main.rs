@@ -11,6 +11,7 @@ mod kills;
 mod lifetimes;
 mod load;
 mod pidfd;
+mod process;
 mod round_trip;
 
 use gpuipc_tests::{Peer, Scratch};

@@ -3,21 +3,10 @@
 
 use crate::{PROGRAM, Pair};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, forge, skip};
+use gpuipc_tests::{Peer, Scratch, forge, out_of_reach, skip};
 use std::process::Command;
 
 const LEN: u64 = 2 << 20;
-
-/// The handle as it is for an importer whom no name of the broker reaches: in
-/// another network namespace.
-fn out_of_reach(handle: &GpuIpcMemHandle) -> GpuIpcMemHandle {
-    forge(handle, |fields| {
-        fields.net_namespace ^= 1;
-        if let Some(ticket) = &mut fields.ticket {
-            ticket.endpoint.0[0] ^= 1;
-        }
-    })
-}
 
 fn offered() -> (Pair, u32, GpuIpcMemHandle) {
     let mut pair = Pair::new();
@@ -243,8 +232,10 @@ fn a_number_that_is_reused_all_the_time_never_gives_the_wrong_memory() {
     }
     let rounds = exporter.answer("churn");
     println!("{rounds} rounds: {right} right, {refused} refused, 0 wrong");
+    // On a real GPU each look at the memory takes a context of its own.
+    let least = if gpuipc_tests::on_real_gpu() { 3 } else { 100 };
     assert!(
-        right > 100 && refused > 100,
+        right > least && refused > least,
         "no race: {right} right, {refused} refused"
     );
 }

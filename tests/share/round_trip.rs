@@ -37,7 +37,7 @@ fn vmm_memory_with_both_types_goes_by_the_descriptor_first() {
 
 #[test]
 fn an_interior_window_keeps_its_offset_and_length() {
-    for memory in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         pair.exporter.ok(&format!("fill {buffer} 3"));
@@ -110,7 +110,7 @@ fn gpuipc_types_chooses_without_recompiling() {
 
 #[test]
 fn the_same_process_gets_the_original_pointer() {
-    for memory in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, ptr) = pair.exporter.alloc(memory, LEN);
         let (offer, handle) = pair.exporter.export(buffer, 4096, 100);
@@ -181,7 +181,7 @@ fn exporting_again_gives_the_same_identity_and_no_second_descriptor() {
 
 #[test]
 fn a_hundred_rounds_leave_nothing_behind() {
-    for memory in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let round = |pair: &mut Pair| {
             let (buffer, _) = pair.exporter.alloc(memory, LEN);

@@ -6,6 +6,7 @@
 //! test itself holds no GPU memory, so that every handle really crosses
 //! between processes.
 
+mod handles;
 mod peer;
 mod scratch;
 
@@ -15,6 +16,7 @@ mod scratch;
 #[derive(Debug)]
 pub struct Readme;
 
+pub use handles::{LEGACY_SEED, VMM_SEED, all_types, out_of_reach};
 pub use peer::{Imported, Peer, Refused};
 pub use scratch::Scratch;
 
@@ -79,16 +81,40 @@ pub fn pattern_byte(seed: u64, index: u64) -> u8 {
     mixed.to_be_bytes()[0]
 }
 
-/// Says why the running test did nothing. The line is shown whatever
-/// `--nocapture` says, since the harness captures only what goes through `print!`.
+/// Whether the peers use the machine's own driver (`GPUIPC_TEST_DRIVER=cuda`).
+#[must_use]
+pub fn on_real_gpu() -> bool {
+    std::env::var_os("GPUIPC_TEST_DRIVER").is_some_and(|driver| driver == "cuda")
+}
+
+/// The kinds of memory that the tests share. On a real GPU without the fabric
+/// there is none for it.
+#[must_use]
+pub fn memories() -> &'static [&'static str] {
+    if on_real_gpu() {
+        &["vmm-fd", "cuda-malloc"]
+    } else {
+        &["vmm-fd", "cuda-malloc", "vmm-fabric"]
+    }
+}
+
+/// Says why the running test did nothing.
 ///
 /// # Panics
 /// If stderr is closed.
 pub fn skip(why: &str) {
-    use std::io::Write;
     let name = std::thread::current().name().unwrap_or("test").to_owned();
-    let line = format!("SKIP {name}: {why}\n");
+    tell(&format!("SKIP {name}: {why}"));
+}
+
+/// Says a line that is shown whatever `--nocapture` says, since the harness
+/// captures only what goes through `print!`.
+///
+/// # Panics
+/// If stderr is closed.
+pub fn tell(line: &str) {
+    use std::io::Write;
     std::io::stderr()
-        .write_all(line.as_bytes())
+        .write_all(format!("{line}\n").as_bytes())
         .expect("stderr is open");
 }

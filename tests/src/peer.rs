@@ -129,6 +129,13 @@ impl Peer {
         self.next_line(line)
     }
 
+    /// Sends a line and waits for its answer, but not longer than this; `None`
+    /// if none comes, and after that the peer is of no more use.
+    pub fn ask_within(&mut self, line: &str, time: Duration) -> Option<String> {
+        writeln!(self.stdin, "{line}").ok()?;
+        self.lines.recv_timeout(time).ok()
+    }
+
     /// Waits for the answer to a line that was sent before, however long it takes.
     ///
     /// # Panics
@@ -244,6 +251,14 @@ impl Peer {
             now = self.ok("state");
         }
         assert_eq!(now, before, "not everything was given back");
+    }
+
+    /// Waits for the peer's own end.
+    ///
+    /// # Panics
+    /// If it cannot be waited for.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().expect("the peer can be waited for")
     }
 
     /// `kill -9`, and waits for its end.

@@ -3,9 +3,10 @@
 //! The driver takes memory in blocks of 2 MiB: an allocation above 1 MiB has
 //! blocks of its own, smaller ones of a device lie in one block side by side.
 //! An address that was freed is given out again soon (seen on an H200, driver
-//! 580: the same size freed and allocated again gets the same address), which
+//! 580: the same or half the size allocated again gets the same address), which
 //! is what makes stale handles dangerous.
 
+use crate::owner::OwnerId;
 use crate::space::Region;
 use std::collections::BTreeMap;
 
@@ -36,6 +37,8 @@ pub(crate) struct Spot {
 #[derive(Debug)]
 struct Block {
     region: Region,
+    /// Bytes in use from the region's beginning on; it may be longer.
+    size: u64,
     id: u64,
     /// Whose allocations lie here side by side; `None` if it is one's own.
     shared_by: Option<Sharer>,
@@ -48,6 +51,24 @@ struct Block {
 enum Sharer {
     Device(usize),
     Pool(u64),
+    Foreign(ForeignBlock),
+}
+
+/// A block of another process, of which allocations are open here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ForeignBlock {
+    /// The other process.
+    pub(crate) owner: OwnerId,
+    /// Where the block begins there.
+    pub(crate) start: u64,
+    /// The opener's device.
+    pub(crate) device: usize,
+}
+
+/// Bytes of the block around memory that begins `offset` into it, if it is as
+/// small as it can be.
+pub(crate) fn room(size: u64, offset: u64) -> Option<u64> {
+    size.checked_add(offset)?.checked_next_multiple_of(BLOCK)
 }
 
 impl Sharer {
@@ -87,7 +108,7 @@ impl Blocks {
     /// Addresses for a device's allocation of `size` bytes.
     pub(crate) fn take(&mut self, device: usize, size: u64) -> Option<Spot> {
         if size > SMALL {
-            return self.take_whole(size, 0);
+            return self.take_whole(size);
         }
         self.take_shared(Sharer::Device(device), size, BLOCK)
     }
@@ -116,10 +137,30 @@ impl Blocks {
         self.enter(start, offset, length)
     }
 
-    /// Addresses that begin `offset` into blocks of their own.
-    pub(crate) fn take_whole(&mut self, size: u64, offset: u64) -> Option<Spot> {
-        let room = size.checked_add(offset)?.checked_next_multiple_of(BLOCK)?;
-        let start = self.add(room, None)?;
+    /// Addresses in blocks of their own.
+    pub(crate) fn take_whole(&mut self, size: u64) -> Option<Spot> {
+        let start = self.add(room(size, 0)?, None)?;
+        self.enter(start, 0, size)
+    }
+
+    /// Addresses for another process's memory, `offset` into its block. What is
+    /// open of the same block lies as far away as it does there (seen on an H200,
+    /// driver 580), unless older memory is still open at this place.
+    pub(crate) fn take_opened(
+        &mut self,
+        from: ForeignBlock,
+        size: u64,
+        offset: u64,
+    ) -> Option<Spot> {
+        let (sharer, room) = (Some(Sharer::Foreign(from)), room(size, offset)?);
+        let fits = |block: &Block| {
+            block.shared_by == sharer && block.size == room && block.is_free(offset, size)
+        };
+        let found = self.blocks.iter().find(|(_, block)| fits(block));
+        let start = match found.map(|(start, _)| *start) {
+            Some(start) => start,
+            None => self.add(room, sharer)?,
+        };
         self.enter(start, offset, size)
     }
 
@@ -162,9 +203,13 @@ impl Blocks {
 
     fn add(&mut self, size: u64, shared_by: Option<Sharer>) -> Option<u64> {
         let pool = Sharer::pool(shared_by);
-        let fits =
-            |(kept_for, region): &(Option<u64>, Region)| *kept_for == pool && region.size() == size;
-        let region = match self.idle.iter().rposition(fits) {
+        let idle = |fits: &dyn Fn(u64) -> bool| {
+            let mut found = self.idle.iter();
+            found.rposition(|(kept_for, region)| *kept_for == pool && fits(region.size()))
+        };
+        // A pool's blocks have few sizes; it keeps to them.
+        let larger = || idle(&|kept| kept > size).filter(|_| pool.is_none());
+        let region = match idle(&|kept| kept == size).or_else(larger) {
             Some(index) => self.idle.remove(index).1,
             None => Region::new(size, BLOCK, None)?,
         };
@@ -173,6 +218,7 @@ impl Blocks {
             start,
             Block {
                 region,
+                size,
                 id,
                 shared_by,
                 used: BTreeMap::new(),
@@ -187,7 +233,7 @@ impl Blocks {
         Some(Spot {
             address: start + offset,
             block: start,
-            block_size: block.region.size(),
+            block_size: block.size,
             block_id: block.id,
         })
     }
@@ -203,13 +249,20 @@ impl Block {
             }
             free = offset + used;
         }
-        (free + length <= self.region.size()).then_some(free)
+        (free + length <= self.size).then_some(free)
+    }
+
+    /// Whether nothing lies in `length` bytes at `offset`.
+    fn is_free(&self, offset: u64, length: u64) -> bool {
+        let before = self.used.range(..offset + length).next_back();
+        before.is_none_or(|(start, used)| start + used <= offset)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BLOCK, Blocks};
+    use super::{BLOCK, Blocks, ForeignBlock};
+    use crate::owner::OwnerId;
 
     #[test]
     fn small_allocations_lie_side_by_side_and_a_freed_place_is_taken_again() {
@@ -233,5 +286,36 @@ mod tests {
         let second = blocks.take(0, 3 << 20).expect("second");
         assert_eq!(second.address, first.address);
         assert_ne!(second.block_id, first.block_id);
+    }
+
+    #[test]
+    fn a_smaller_allocation_takes_a_freed_place_too() {
+        let mut blocks = Blocks::new();
+        let first = blocks.take(0, 8 << 20).expect("first");
+        blocks.give(&first);
+        let half = blocks.take(0, 4 << 20).expect("half");
+        assert_eq!((half.address, half.block_size), (first.address, 4 << 20));
+        blocks.give(&half);
+        let whole = blocks.take(0, 8 << 20).expect("whole");
+        assert_eq!((whole.address, whole.block_size), (first.address, 8 << 20));
+    }
+
+    #[test]
+    fn what_is_open_of_one_block_lies_as_in_its_process() {
+        let mut blocks = Blocks::new();
+        let from = ForeignBlock {
+            owner: OwnerId(1),
+            start: BLOCK,
+            device: 0,
+        };
+        let second = blocks.take_opened(from, 4096, 4096).expect("second");
+        let first = blocks.take_opened(from, 4096, 0).expect("first");
+        assert_eq!(second.address - first.address, 4096);
+        assert_eq!(second.block_id, first.block_id);
+        let taken = blocks.take_opened(from, 8192, 0).expect("another block");
+        assert_ne!(taken.block, first.block);
+        let other = ForeignBlock { device: 1, ..from };
+        let other = blocks.take_opened(other, 4096, 8192).expect("device 1's");
+        assert_ne!(other.block, first.block);
     }
 }

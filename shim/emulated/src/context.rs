@@ -58,6 +58,12 @@ pub(crate) fn current() -> Option<CuContext> {
     with_stack(|stack| stack.top())
 }
 
+/// The device of this thread's current context, also of one that is gone.
+pub(crate) fn current_device() -> Answer<usize> {
+    let context = current().ok_or(CuResult::INVALID_CONTEXT)?;
+    device_of(context).ok_or(CuResult::INVALID_CONTEXT)
+}
+
 fn known(context: CuContext) -> Answer {
     device_of(context)
         .map(|_| ())
@@ -128,6 +134,9 @@ pub(crate) fn ctx_set_current(context: CuContext) -> Answer {
 
 /// `cuCtxPushCurrent_v2`.
 pub(crate) fn ctx_push_current(context: CuContext) -> Answer {
+    if context == CuContext::NULL {
+        return Err(CuResult::INVALID_VALUE);
+    }
     known(context)?;
     with_stack(|stack| stack.push(context))
 }
@@ -139,10 +148,13 @@ pub(crate) fn ctx_pop_current(context: Out<CuContext>) -> Answer {
     Ok(())
 }
 
-/// `cuCtxGetDevice`.
+/// `cuCtxGetDevice`: also of a context that is gone.
 pub(crate) fn ctx_get_device(device: Out<i32>) -> Answer {
     device.check()?;
-    let current = state().current_device()?;
+    let current = match state().current_device() {
+        Err(CuResult::CONTEXT_IS_DESTROYED) => current_device()?,
+        answer => answer?,
+    };
     device.put(i32::try_from(current).map_err(|_| CuResult::UNKNOWN)?)
 }
 

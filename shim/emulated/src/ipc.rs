@@ -2,14 +2,17 @@
 //!
 //! A handle names an owner and an address. The exporter gives the memory a
 //! name in the directory; whoever opens the handle gets what lies under that
-//! name *now*, as with the real driver.
+//! name *now*, as with the real driver, unless that needs a block of another
+//! size. A handle that is open in the process opens without a look at the
+//! exporter, which may be gone.
 
 use crate::Answer;
+use crate::blocks::{ForeignBlock, room};
 use crate::border::Out;
-use crate::header::{Kind, Place};
+use crate::header::{Header, Kind, Place};
 use crate::owner::{self, OwnerId};
 use crate::piece::{OpenKey, Origin};
-use crate::state::{State, machine_number, state};
+use crate::state::{State, state};
 use crate::storage::Storage;
 use crate::store;
 use gpuipc::sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS};
@@ -27,28 +30,50 @@ mod field {
     /// Differs with each allocation, but nobody looks at it: a stale handle
     /// opens what lies there now.
     pub(super) const BUFFER_ID: Range<usize> = 24..32;
+    pub(super) const ROOM: Range<usize> = 32..40;
     pub(super) const CHECK: Range<usize> = 56..64;
     pub(super) const CHECKED: Range<usize> = 0..56;
 }
 
-fn encode(owner: OwnerId, address: u64, buffer_id: u64) -> CuIpcMemHandle {
+/// What a handle says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Named {
+    owner: OwnerId,
+    address: u64,
+    buffer_id: u64,
+    /// Bytes of its block.
+    room: u64,
+}
+
+/// Bytes of the block around memory.
+fn room_of(header: &Header) -> Answer<u64> {
+    room(header.size, header.block_offset).ok_or(CuResult::INVALID_VALUE)
+}
+
+fn encode(named: Named) -> CuIpcMemHandle {
     let mut bytes = [0; 64];
     bytes[field::MAGIC].copy_from_slice(MAGIC);
-    bytes[field::OWNER].copy_from_slice(&owner.0.to_le_bytes());
-    bytes[field::ADDRESS].copy_from_slice(&address.to_le_bytes());
-    bytes[field::BUFFER_ID].copy_from_slice(&buffer_id.to_le_bytes());
+    bytes[field::OWNER].copy_from_slice(&named.owner.0.to_le_bytes());
+    bytes[field::ADDRESS].copy_from_slice(&named.address.to_le_bytes());
+    bytes[field::BUFFER_ID].copy_from_slice(&named.buffer_id.to_le_bytes());
+    bytes[field::ROOM].copy_from_slice(&named.room.to_le_bytes());
     let check = check(&bytes[field::CHECKED]);
     bytes[field::CHECK].copy_from_slice(&check.to_le_bytes());
     CuIpcMemHandle { reserved: bytes }
 }
 
-fn decode(handle: &CuIpcMemHandle) -> Option<(OwnerId, u64)> {
+fn decode(handle: &CuIpcMemHandle) -> Option<Named> {
     let bytes = &handle.reserved;
     let long = |at: core::ops::Range<usize>| bytes[at].try_into().map(u64::from_le_bytes).ok();
     if &bytes[field::MAGIC] != MAGIC || long(field::CHECK)? != check(&bytes[field::CHECKED]) {
         return None;
     }
-    Some((OwnerId(long(field::OWNER)?), long(field::ADDRESS)?))
+    Some(Named {
+        owner: OwnerId(long(field::OWNER)?),
+        address: long(field::ADDRESS)?,
+        buffer_id: long(field::BUFFER_ID)?,
+        room: long(field::ROOM)?,
+    })
 }
 
 /// FNV-1a: finds garbage, is no protection.
@@ -67,24 +92,42 @@ pub(crate) fn ipc_get_mem_handle(handle: Out<CuIpcMemHandle>, ptr: u64) -> Answe
     if !matches!(piece.origin, Origin::Alloc { .. }) {
         return Err(CuResult::INVALID_VALUE);
     }
-    let buffer_id = piece.buffer_id;
+    let (buffer_id, room) = (piece.buffer_id, room_of(piece.storage.header())?);
     state.name_memory(start)?;
-    handle.put(encode(state.session()?.owner, start, buffer_id))
+    handle.put(encode(Named {
+        owner: state.session()?.owner,
+        address: start,
+        buffer_id,
+        room,
+    }))
 }
 
-/// `cuIpcOpenMemHandle_v2`.
+/// `cuIpcOpenMemHandle_v2`. Its flags "must be specified as"
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 pub(crate) fn ipc_open_mem_handle(ptr: Out<u64>, handle: CuIpcMemHandle, flags: u32) -> Answer {
     ptr.check()?;
     let mut state = state();
     let device = state.current_device()?;
-    if flags & !IPC_MEM_LAZY_ENABLE_PEER_ACCESS != 0 {
+    if flags != IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
         return Err(CuResult::INVALID_VALUE);
     }
-    let (owner, address) = decode(&handle).ok_or(CuResult::INVALID_VALUE)?;
-    let session = state.session()?;
-    if owner == session.owner {
+    let Named {
+        owner,
+        address,
+        room,
+        ..
+    } = decode(&handle).ok_or(CuResult::INVALID_VALUE)?;
+    if owner == state.session()?.owner {
         return Err(CuResult::INVALID_CONTEXT);
     }
+    let key = OpenKey {
+        handle: handle.reserved,
+        device,
+    };
+    if let Some(open) = open_again(&mut state, key) {
+        return ptr.put(open);
+    }
+    let session = state.session()?;
     if !owner::lives(&session.store, owner) {
         return Err(CuResult::INVALID_HANDLE);
     }
@@ -95,44 +138,43 @@ pub(crate) fn ipc_open_mem_handle(ptr: Out<u64>, handle: CuIpcMemHandle, flags: 
     let storage = storage
         .filter(|found| found.header().kind == Kind::Alloc)
         .ok_or(CuResult::INVALID_VALUE)?;
-    if let Place::Gpu(machine) = storage.header().place {
-        let is_own = machine == machine_number(device)?;
-        if !is_own && flags & IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 0 {
-            return Err(CuResult::INVALID_VALUE);
-        }
+    let header = *storage.header();
+    if room_of(&header)? != room {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    if let Place::Gpu(machine) = header.place {
         state.check_reach(&[(device, machine)])?;
     }
-    let key = OpenKey {
+    let from = ForeignBlock {
         owner,
-        memory: storage.header().id,
+        start: address.wrapping_sub(header.block_offset),
         device,
     };
-    ptr.put(open_once(&mut state, key, storage)?)
-}
-
-/// The mapping of this memory: the one that exists, or a new one.
-fn open_once(state: &mut State, new: OpenKey, storage: Storage) -> Answer<u64> {
-    for (start, piece) in &mut state.pieces {
-        if let Origin::Opened { key, count, .. } = &mut piece.origin
-            && *key == new
-        {
-            *count += 1;
-            return Ok(*start);
-        }
-    }
-    let header = *storage.header();
     let spot = state
         .blocks
-        .take_whole(header.size, header.block_offset)
+        .take_opened(from, header.size, header.block_offset)
         .ok_or(CuResult::OUT_OF_MEMORY)?;
     let origin = Origin::Opened {
-        device: new.device,
+        device,
         spot,
-        key: new,
+        key,
         count: 1,
     };
     state.add_piece(spot.address, header.size, Arc::new(storage), origin);
-    Ok(spot.address)
+    ptr.put(spot.address)
+}
+
+/// Counts one more open of a handle that is open.
+fn open_again(state: &mut State, wanted: OpenKey) -> Option<u64> {
+    for (start, piece) in &mut state.pieces {
+        if let Origin::Opened { key, count, .. } = &mut piece.origin
+            && *key == wanted
+        {
+            *count += 1;
+            return Some(*start);
+        }
+    }
+    None
 }
 
 /// `cuIpcCloseMemHandle`: the last one unmaps.
@@ -152,14 +194,20 @@ pub(crate) fn ipc_close_mem_handle(ptr: u64) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode, encode};
+    use super::{Named, decode, encode};
     use crate::owner::OwnerId;
     use gpuipc::sys::CuIpcMemHandle;
 
     #[test]
     fn a_handle_reads_back_and_garbage_does_not() {
-        let handle = encode(OwnerId(7), 0x7f00_0000_0000, 0x38c);
-        assert_eq!(decode(&handle), Some((OwnerId(7), 0x7f00_0000_0000)));
+        let named = Named {
+            owner: OwnerId(7),
+            address: 0x7f00_0000_0000,
+            buffer_id: 0x38c,
+            room: 0x20_0000,
+        };
+        let handle = encode(named);
+        assert_eq!(decode(&handle), Some(named));
         for bad in [[0; 64], [0x5a; 64]] {
             assert_eq!(decode(&CuIpcMemHandle { reserved: bad }), None);
         }

@@ -42,7 +42,7 @@
 //! | `dir` | the directory that plays the machine; processes that are to share memory share it | `/dev/shm/gpuipc-emulated`; `/tmp/gpuipc-emulated` where `/dev/shm` is missing or smaller than 256 MiB |
 //! | `gpus` | GPUs in the machine | 2 |
 //! | `uuids` | the UUID of each, with commas | made from their numbers |
-//! | `visible` | which of them this process sees, in which order, as `CUDA_VISIBLE_DEVICES`, which goes before it: numbers or `GPU-` and the start of a UUID; the list ends at the first invalid entry | all |
+//! | `visible` | which of them this process sees, in which order, as `CUDA_VISIBLE_DEVICES`, which goes before it: numbers or `GPU-` and the start of a UUID; the list ends at the first invalid entry; with a GPU that is there twice `cuInit` fails with `CUDA_ERROR_INVALID_DEVICE` | all |
 //! | `peer` | which GPUs reach each other's memory: `all`, `none`, or pairs such as `0-1,2-3` | `all` |
 //! | `peer_limit` | how many other GPUs' memory one device may reach at the same time; one more is `CUDA_ERROR_TOO_MANY_PEERS` | `none` |
 //! | `imex` | name of the fabric domain this process belongs to, or `none` | `none` |
@@ -63,12 +63,17 @@
 //! | `driver-11.4` | CUDA 11.4: no fabric, no dma-buf, no `MAPPING_*` attributes |
 //!
 //! What a device lacks by its attributes its calls refuse, so that
-//! `attributes = 115=0` is a machine without pools.
+//! `attributes = 115=0` is a machine without pools. Of two machines with an H200
+//! one said that it has multicast and the other one that it has not: the latter
+//! is `attributes = 132=0`.
 //!
 //! # Where it is kinder than a real driver, or guesses
 //!
 //! A handle that was never given out is `CUDA_ERROR_INVALID_VALUE` here and may
-//! crash with a real driver. Of a pool, the last eight freed pointers that were
+//! crash with a real driver. A real driver maps past the end of a reservation,
+//! over whatever lies there; this one refuses. A stale legacy handle opens new
+//! memory in a block of the same size; of other sizes only half was tried on real
+//! hardware, which was refused. Of a pool, the last eight freed pointers that were
 //! exported keep their bytes; older ones read as zeros. The captures refuse
 //! `cuMemAlloc`, `cuMemFree` and their host siblings; of these only `cuMemAlloc`
 //! was seen on real hardware. Profiles other than `h200` follow CUDA's

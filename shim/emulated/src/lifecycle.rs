@@ -68,6 +68,9 @@ fn start(state: &mut State) -> Answer {
     if own.and_then(|own| own.to_str()?.parse().ok()) != Some(std::process::id()) {
         return Err(CuResult::OPERATING_SYSTEM);
     }
+    if config().sees_one_twice {
+        return Err(CuResult::INVALID_DEVICE);
+    }
     if config().visible.is_empty() {
         return Err(CuResult::NO_DEVICE);
     }

@@ -81,29 +81,32 @@ pub(crate) fn mem_map(ptr: u64, size: usize, offset: usize, handle: u64, flags: 
     Ok(())
 }
 
-/// The mappings that fill `size` bytes at `ptr` exactly, without a hole.
+/// The mappings that one reservation has in `size` bytes at `ptr`, holes or not.
+/// No mapping may lie there in part only.
 fn whole_mappings(state: &State, ptr: u64, size: usize) -> Answer<Vec<u64>> {
     let end = ptr
         .checked_add(size as u64)
         .filter(|end| *end > ptr)
         .ok_or(CuResult::INVALID_VALUE)?;
+    let (reservation, region) = state.reservation_at(ptr).ok_or(CuResult::INVALID_VALUE)?;
+    if state.piece_at(ptr).is_some_and(|(start, _)| start != ptr) {
+        return Err(CuResult::INVALID_VALUE);
+    }
     let mut starts = Vec::new();
-    let mut next = ptr;
     for (start, piece) in state.pieces.range(ptr..end) {
-        if *start != next || !matches!(piece.origin, Origin::Mapped { .. }) {
+        if *start >= reservation + region.size() {
+            break;
+        }
+        if start + piece.size > end {
             return Err(CuResult::INVALID_VALUE);
         }
         starts.push(*start);
-        next = start + piece.size;
     }
-    if next == end {
-        Ok(starts)
-    } else {
-        Err(CuResult::INVALID_VALUE)
-    }
+    Ok(starts)
 }
 
-/// `cuMemUnmap`: one mapping, or several side by side.
+/// `cuMemUnmap`: whatever is mapped there, which may be nothing; also where the
+/// range goes on past the reservation (seen on an H200, driver 580).
 pub(crate) fn mem_unmap(ptr: u64, size: usize) -> Answer {
     let mut state = state();
     for start in whole_mappings(&state, ptr, size)? {
@@ -131,7 +134,8 @@ pub(crate) fn mem_unmap(ptr: u64, size: usize) -> Answer {
     Ok(())
 }
 
-/// `cuMemSetAccess`: on whole mappings, all or nothing.
+/// `cuMemSetAccess`: on whole mappings, at least one, with or without holes; all
+/// or nothing.
 pub(crate) fn mem_set_access(
     ptr: u64,
     size: usize,
@@ -144,6 +148,11 @@ pub(crate) fn mem_set_access(
     let descs = desc.get_many(count)?;
     let mut state = state();
     let starts = whole_mappings(&state, ptr, size)?;
+    let reservation_of = |address| state.reservation_at(address).map(|(start, _)| start);
+    let last = ptr + (size as u64 - 1);
+    if starts.is_empty() || reservation_of(ptr) != reservation_of(last) {
+        return Err(CuResult::INVALID_VALUE);
+    }
     let mut reached = Vec::new();
     for piece in starts.iter().filter_map(|start| state.pieces.get(start)) {
         for desc in &descs {
@@ -182,14 +191,15 @@ fn check_access(piece: &Piece, desc: &CuMemAccessDesc) -> Answer<Option<(usize, 
     }
     match desc.location.kind {
         location::DEVICE => {
-            let device = device_index(desc.location.id)?;
+            let device = device_index(desc.location.id).map_err(|_| CuResult::INVALID_VALUE)?;
             match piece.storage.header().place {
                 Place::Gpu(machine) if desc.flags != access::NONE => Ok(Some((device, machine))),
                 _ => Ok(None),
             }
         }
-        location::HOST_NUMA if desc.location.id == 0 && !piece.on_gpu() => Ok(None),
-        location::HOST if !piece.on_gpu() => Ok(None),
+        location::HOST_NUMA if desc.location.id != 0 => Err(CuResult::INVALID_VALUE),
+        location::HOST_NUMA | location::HOST if piece.on_gpu() => Err(CuResult::NOT_SUPPORTED),
+        location::HOST_NUMA | location::HOST => Ok(None),
         _ => Err(CuResult::INVALID_VALUE),
     }
 }

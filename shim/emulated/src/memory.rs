@@ -31,7 +31,10 @@ pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
     ptr.check()?;
     let mut state = state();
     let device = state.current_device()?;
-    let size = nonzero(bytes)?;
+    let size = bytes as u64;
+    if size == 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
     state.unseen_by_captures()?;
     let machine = machine_number(device)?;
     state.check_room(machine, size)?;
@@ -67,11 +70,15 @@ pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
     ptr.put(spot.address)
 }
 
-/// `cuMemFree_v2`: also memory of a pool, own or imported.
+/// `cuMemFree_v2`: also memory of a pool, own or imported. It needs no context,
+/// but none that is gone.
 pub(crate) fn mem_free(ptr: u64) -> Answer {
     let mut state = state();
-    state.current_device()?;
+    state.check_context()?;
     state.unseen_by_captures()?;
+    if ptr == 0 {
+        return Ok(());
+    }
     free(&mut state, ptr)
 }
 
@@ -84,19 +91,22 @@ pub(crate) fn free(state: &mut State, ptr: u64) -> Answer {
     remove(state, ptr, |origin| matches!(origin, Origin::Alloc { .. }))
 }
 
-/// `cuMemHostAlloc`.
+/// `cuMemHostAlloc`: no bytes are no memory, which is no failure.
 pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> Answer {
     to.check()?;
     let mut state = state();
     let device = state.current_device()?;
-    let size = nonzero(bytes)?;
+    let size = bytes as u64;
     if flags & !HOST_FLAGS != 0 {
         return Err(CuResult::INVALID_VALUE);
     }
     state.unseen_by_captures()?;
+    if size == 0 {
+        return to.put(ptr::null_mut());
+    }
     let spot = state
         .blocks
-        .take_whole(size, 0)
+        .take_whole(size)
         .ok_or(CuResult::OUT_OF_MEMORY)?;
     let made = Storage::create(&state.session()?.store, Kind::Host, Place::Numa(0), size, 0)
         .and_then(|storage| {
@@ -117,11 +127,14 @@ pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> 
     to.put(ptr::with_exposed_provenance_mut(spot.address as usize))
 }
 
-/// `cuMemFreeHost`.
+/// `cuMemFreeHost`: as `cuMemFree`.
 pub(crate) fn mem_free_host(ptr: Out<c_void>) -> Answer {
     let mut state = state();
-    state.current_device()?;
+    state.check_context()?;
     state.unseen_by_captures()?;
+    if ptr.address() == 0 {
+        return Ok(());
+    }
     remove(&mut state, ptr.address(), |origin| {
         matches!(origin, Origin::Host { .. })
     })
@@ -133,13 +146,6 @@ fn remove(state: &mut State, start: u64, is_right: impl FnOnce(&Origin) -> bool)
             state.remove_piece(start);
             Ok(())
         }
-        _ => Err(CuResult::INVALID_VALUE),
-    }
-}
-
-fn nonzero(bytes: usize) -> Answer<u64> {
-    match u64::try_from(bytes) {
-        Ok(size) if size > 0 => Ok(size),
         _ => Err(CuResult::INVALID_VALUE),
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::blocks::Spot;
 use crate::header::Place;
-use crate::owner::OwnerId;
 use crate::storage::Storage;
 use gpuipc::sys::{CuMemLocation, access, location};
 use std::collections::BTreeMap;
@@ -57,10 +56,9 @@ pub(crate) enum Origin {
 /// What makes two opens of legacy handles the same mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OpenKey {
-    /// The exporter.
-    pub(crate) owner: OwnerId,
-    /// The memory itself: a stale handle may mean another one.
-    pub(crate) memory: [u8; 16],
+    /// The handle itself: a stale one and a new one are two, even where both
+    /// mean the same memory.
+    pub(crate) handle: [u8; 64],
     /// The opener's device.
     pub(crate) device: usize,
 }

@@ -12,6 +12,9 @@ use core::ffi::{c_int, c_void};
 use gpuipc::sys::{CuMemFabricHandle, CuResult, handle_type};
 use rustix::fd::{BorrowedFd, IntoRawFd};
 
+/// `CU_MEM_HANDLE_TYPE_WIN32`.
+const WIN32: u32 = 2;
+
 /// `cuMemExportToShareableHandle`. Only for a type that was asked for when the
 /// memory was made; never for imported memory.
 pub(crate) fn mem_export_to_shareable_handle(
@@ -23,7 +26,11 @@ pub(crate) fn mem_export_to_shareable_handle(
     shareable.check()?;
     let mut state = state();
     let physical = state.physical(handle)?;
-    if flags != 0 || !kind.is_power_of_two() || physical.handle_types & kind == 0 {
+    let known = matches!(
+        kind,
+        handle_type::POSIX_FILE_DESCRIPTOR | handle_type::FABRIC
+    );
+    if flags != 0 || !known || physical.handle_types & kind == 0 {
         return Err(CuResult::INVALID_VALUE);
     }
     if kind == handle_type::POSIX_FILE_DESCRIPTOR {
@@ -75,6 +82,7 @@ pub(crate) fn mem_import_from_shareable_handle(
             let bytes = unsafe { shareable.as_read().holds::<CuMemFabricHandle>() }.get()?;
             fabric::open(store, &bytes, Kind::Vmm).ok_or(CuResult::NOT_SUPPORTED)?
         }
+        WIN32 => return Err(CuResult::NOT_SUPPORTED),
         _ => return Err(CuResult::INVALID_VALUE),
     };
     handle.put(state.add_physical(storage, handle_type::NONE, true))

@@ -137,12 +137,19 @@ impl State {
 
     /// The device of this thread's current context.
     pub(crate) fn current_device(&self) -> Answer<usize> {
-        let context = crate::context::current().ok_or(CuResult::INVALID_CONTEXT)?;
-        let device = device_of(context).ok_or(CuResult::INVALID_CONTEXT)?;
+        let device = crate::context::current_device()?;
         match self.retained.get(device) {
             Some(0) | None => Err(CuResult::CONTEXT_IS_DESTROYED),
             Some(_) if self.broken.contains(&device) => Err(CuResult::LAUNCH_FAILED),
             Some(_) => Ok(device),
+        }
+    }
+
+    /// That this thread's current context is fit for use, if there is one.
+    pub(crate) fn check_context(&self) -> Answer {
+        match crate::context::current() {
+            Some(_) => self.current_device().map(drop),
+            None => Ok(()),
         }
     }
 

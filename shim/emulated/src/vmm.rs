@@ -17,11 +17,14 @@ use gpuipc::sys::{
 
 /// A location that this process does not see.
 const HIDDEN: i32 = -2;
-const KNOWN_HANDLE_TYPES: u32 = handle_type::POSIX_FILE_DESCRIPTOR | handle_type::FABRIC;
+/// `CU_MEM_HANDLE_TYPE_WIN32` and `CU_MEM_HANDLE_TYPE_WIN32_KMT`. Bits that mean
+/// nothing are let pass (seen on an H200, driver 580).
+const WINDOWS_HANDLE_TYPES: u32 = 2 | 4;
 
 /// Where an allocation is to lie, by its properties.
 fn wanted_place(prop: &CuMemAllocationProp) -> Answer<Place> {
-    if prop.kind != ALLOCATION_TYPE_PINNED || prop.requested_handle_types & !KNOWN_HANDLE_TYPES != 0
+    if prop.kind != ALLOCATION_TYPE_PINNED
+        || prop.requested_handle_types & WINDOWS_HANDLE_TYPES != 0
     {
         return Err(CuResult::INVALID_VALUE);
     }
@@ -50,14 +53,15 @@ fn wanted_place(prop: &CuMemAllocationProp) -> Answer<Place> {
     }
 }
 
-/// `cuMemGetAllocationGranularity`.
+/// `cuMemGetAllocationGranularity`: the same for whatever is asked about, also
+/// for what `cuMemCreate` refuses (seen on an H200, driver 580).
 pub(crate) fn mem_get_allocation_granularity(
     bytes: Out<usize>,
     prop: In<CuMemAllocationProp>,
     option: u32,
 ) -> Answer {
     bytes.check()?;
-    wanted_place(&prop.get()?)?;
+    prop.get()?;
     let (least, recommended) = config().granularity;
     bytes.put(match option {
         granularity::MINIMUM => least as usize,

@@ -48,11 +48,12 @@ fn made_uuid(device: u32) -> [u8; 16] {
     bytes
 }
 
-/// CUDA's rule: entries in order, up to the first that names no GPU.
-pub(super) fn visible(list: Option<&str>, uuids: &[[u8; 16]]) -> Vec<u32> {
+/// CUDA's rule: entries in order, up to the first that names no GPU. `None` where
+/// a GPU is there twice.
+pub(super) fn visible(list: Option<&str>, uuids: &[[u8; 16]]) -> Option<Vec<u32>> {
     let gpus = 0..u32::try_from(uuids.len()).unwrap_or(u32::MAX);
     let Some(list) = list else {
-        return gpus.collect();
+        return Some(gpus.collect());
     };
     let mut devices = Vec::new();
     for entry in list.split(',') {
@@ -70,11 +71,12 @@ pub(super) fn visible(list: Option<&str>, uuids: &[[u8; 16]]) -> Vec<u32> {
             _ => entry.parse().ok().filter(|device| gpus.contains(device)),
         };
         match device {
-            Some(device) if !devices.contains(&device) => devices.push(device),
-            _ => break,
+            Some(device) if devices.contains(&device) => return None,
+            Some(device) => devices.push(device),
+            None => break,
         }
     }
-    devices
+    Some(devices)
 }
 
 /// The UUID as `nvidia-smi` writes it, without `GPU-`.
@@ -106,16 +108,23 @@ mod tests {
             (Some("1,7,0"), &[1]),
             (Some("-1"), &[]),
             (Some(""), &[]),
+            (Some("0,7,0"), &[0]),
         ] {
-            assert_eq!(visible(list, &two()), devices, "{list:?}");
+            assert_eq!(visible(list, &two()).as_deref(), Some(devices), "{list:?}");
         }
+    }
+
+    #[test]
+    fn visible_list_names_no_gpu_twice() {
+        assert_eq!(visible(Some("0,0"), &two()), None);
+        assert_eq!(visible(Some("0,1,0"), &two()), None);
     }
 
     #[test]
     fn visible_list_takes_the_start_of_a_uuid() {
         let start = format!("GPU-{}", &uuid_text(&made_uuid(1))[..13]);
-        assert_eq!(visible(Some(&start), &two()), [1]);
-        assert_eq!(visible(Some("GPU-zz"), &two()), [0; 0]);
+        assert_eq!(visible(Some(&start), &two()), Some(vec![1]));
+        assert_eq!(visible(Some("GPU-zz"), &two()), Some(vec![]));
     }
 
     #[test]

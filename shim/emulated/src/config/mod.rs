@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) uuids: Vec<[u8; 16]>,
     /// This process's devices: the machine's number of each, in order.
     pub(crate) visible: Vec<u32>,
+    /// Whether the list of this process's devices has one of them twice.
+    pub(crate) sees_one_twice: bool,
     /// GPUs that reach each other's memory.
     pub(crate) peers: BTreeSet<Pair>,
     /// How many other GPUs one device may reach at the same time.
@@ -97,9 +99,11 @@ fn read(
     let uuids = settings.take("uuids", |text| gpus::uuids(text, gpus));
     // CUDA's own variable is the most specific: also an empty one counts.
     let visible = variable("CUDA_VISIBLE_DEVICES").or_else(|| settings.text("visible"));
+    let visible = gpus::visible(visible.as_deref(), &uuids);
     Config {
         dir: settings.text("dir").map_or_else(default_dir, PathBuf::from),
-        visible: gpus::visible(visible.as_deref(), &uuids),
+        sees_one_twice: visible.is_none(),
+        visible: visible.unwrap_or_default(),
         uuids,
         peers: settings.take("peer", |text| value::peers(text, gpus)),
         peer_limit: settings.take("peer_limit", value::limit),

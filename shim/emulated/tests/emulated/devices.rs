@@ -111,6 +111,14 @@ scene!(without_peers, [("GPUIPC_EMULATED_PEER", "none")], || {
     assert!(map_for(handle, SIZE, 0, 3).is_ok());
 });
 
+scene!(
+    a_gpu_seen_twice,
+    [("CUDA_VISIBLE_DEVICES", "1,0,1")],
+    || {
+        assert_eq!(cu!(init(0)), CuResult::INVALID_DEVICE);
+    }
+);
+
 scene!(access_counts_by_the_current_device, || {
     start_on(0);
     let handle = create_fd(SIZE);

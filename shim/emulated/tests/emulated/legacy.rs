@@ -72,6 +72,68 @@ scene!(a_stale_handle_opens_what_lies_there_now, || {
     assert_ne!(ipc_handle(ptr), Ok(old));
 });
 
+scene!(a_stale_handle_opens_no_block_of_another_size, || {
+    start_on(0);
+    let mut peer = Peer::new();
+    let ptr = alloc(8 * MIB).expect("memory");
+    let old = ipc_handle(ptr).expect("a handle");
+    free(ptr).expect("free");
+    assert_eq!(alloc(4 * MIB), Ok(ptr), "half the size, the same address");
+    assert_eq!(peer.open(old), Err(INVALID));
+    assert!(peer.open(ipc_handle(ptr).expect("a handle")).is_ok());
+});
+
+scene!(an_open_handle_opens_without_its_exporter, || {
+    start_on(0);
+    let mut exporter = Peer::new();
+    let ptr = exporter.ask("alloc 4194304").expect("memory");
+    let handle_of = |exporter: &mut Peer| CuIpcMemHandle {
+        reserved: exporter.ask_bytes(&format!("handle {ptr}")),
+    };
+    let old = handle_of(&mut exporter);
+    let there = ipc_open(old, 1).expect("open");
+    assert_eq!(exporter.ask(&format!("free {ptr}")), Ok(0));
+    assert_eq!(ipc_open(old, 1), Ok(there), "freed");
+    assert_eq!(exporter.ask("alloc 4194304"), Ok(ptr));
+    assert_eq!(ipc_open(old, 1), Ok(there), "allocated again");
+    let new = ipc_open(handle_of(&mut exporter), 1).expect("the new memory");
+    assert_ne!(new, there);
+    exporter.kill();
+    assert_eq!(ipc_open(old, 1), Ok(there), "killed");
+    for _ in 0..4 {
+        assert_eq!(ipc_close(there), Ok(()));
+    }
+    assert_eq!(ipc_open(old, 1), Err(CuResult::INVALID_HANDLE));
+    assert_eq!(ipc_close(new), Ok(()));
+});
+
+scene!(two_handles_of_one_memory_are_two_mappings, || {
+    start_on(0);
+    let mut peer = Peer::new();
+    let ptr = alloc(SIZE).expect("memory");
+    let old = ipc_handle(ptr).expect("a handle");
+    free(ptr).expect("free");
+    assert_eq!(alloc(SIZE), Ok(ptr));
+    let stale = peer.open(old).expect("the new memory");
+    let new = peer.open(ipc_handle(ptr).expect("a handle")).expect("open");
+    assert_ne!(stale, new);
+    write(ptr, 3).expect("a write");
+    assert_eq!((peer.read(stale), peer.read(new)), (Ok(3), Ok(3)));
+});
+
+scene!(without_the_flag_nothing_opens, || {
+    start_on(0);
+    let ptr = alloc(SIZE).expect("memory");
+    let handle = ipc_handle(ptr).expect("a handle");
+    assert_eq!(ipc_open(handle, 0), Err(INVALID), "also in the exporter");
+    let hex = crate::peer::hex(&handle.reserved);
+    let mut peer = Peer::new();
+    assert_eq!(peer.ask(&format!("open {hex} 0")), Err(INVALID));
+    let there = peer.open(handle).expect("open");
+    assert_eq!(peer.ask(&format!("open {hex} 0")), Err(INVALID));
+    assert_eq!(peer.read(there), Ok(0), "it stays open");
+});
+
 scene!(an_open_mapping_reads_on_after_free_and_exit, || {
     start_on(0);
     let mut exporter = Peer::new();
@@ -100,8 +162,10 @@ scene!(a_small_allocation_exposes_no_neighbour, || {
     let there = peer.open(ipc_handle(a).expect("a handle")).expect("open");
     assert_eq!(peer.read(there), Ok(1));
     assert_eq!(peer.read(there + (b - a)), Err(INVALID));
+    let first = there;
     let there = peer.open(ipc_handle(b).expect("a handle")).expect("open");
     assert_eq!(peer.read(there), Ok(0xb2));
+    assert_eq!(there - first, b - a, "in one block, as in the exporter");
     let mapping = peer
         .ask(&format!("attribute {there} {}", is::MAPPING_BASE_ADDR))
         .expect("an attribute");

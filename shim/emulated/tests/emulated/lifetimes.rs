@@ -43,8 +43,10 @@ scene!(
             .expect("its descriptor");
         let open = ipc_open(legacy, 1).expect("open while alive");
         exporter.kill();
-        assert_eq!(ipc_open(legacy, 1), Err(CuResult::INVALID_HANDLE));
+        assert_eq!(ipc_open(legacy, 1), Ok(open), "it is open here");
         assert_eq!(read(open), Ok(0));
+        assert_eq!((ipc_close(open), ipc_close(open)), (Ok(()), Ok(())));
+        assert_eq!(ipc_open(legacy, 1), Err(CuResult::INVALID_HANDLE));
         let imported = import_fd(file.as_raw_fd()).expect("import after its death");
         let ptr = map_for(imported, SIZE, 0, 1).expect("a mapping");
         assert_eq!(read(ptr), Ok(0xaaaa));

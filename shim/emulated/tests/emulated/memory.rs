@@ -153,6 +153,21 @@ scene!(without_a_current_context, || {
     assert_eq!(cu!(ctx_synchronize()), none);
     assert_eq!(cu!(ctx_pop_current(std::ptr::null_mut())), none);
     assert_eq!(attribute(ptr, is::DEVICE_ORDINAL), Ok(0), "needs none");
+    assert_eq!(free(ptr), Ok(()), "needs none");
+});
+
+scene!(null_and_no_bytes, || {
+    start_on(0);
+    assert_eq!(free(0), Ok(()));
+    assert_eq!(cu!(mem_free_host(std::ptr::null_mut())), CuResult::SUCCESS);
+    assert_eq!(alloc(0), Err(CuResult::INVALID_VALUE));
+    let mut place = std::ptr::dangling_mut::<c_void>();
+    assert_eq!(cu!(mem_host_alloc(&mut place, 0, 0)), CuResult::SUCCESS);
+    assert!(place.is_null());
+    assert_eq!(
+        cu!(ctx_push_current(CuContext::NULL)),
+        CuResult::INVALID_VALUE
+    );
 });
 
 scene!(contexts_are_a_stack_of_each_thread, || {
@@ -191,7 +206,11 @@ scene!(the_last_release_of_a_context_frees_its_memory, || {
     let ptr = alloc(SIZE).expect("memory");
     ipc_handle(ptr).expect("a handle");
     assert_eq!(cu!(primary_ctx_release(0)), CuResult::SUCCESS);
-    assert_eq!(read(ptr), Err(CuResult::CONTEXT_IS_DESTROYED));
+    let gone = CuResult::CONTEXT_IS_DESTROYED;
+    assert_eq!((read(ptr), free(ptr)), (Err(gone), Err(gone)));
+    let mut device = -1;
+    assert_eq!(cu!(ctx_get_device(&mut device)), CuResult::SUCCESS);
+    assert_eq!(device, 0, "of a context that is gone");
     assert_eq!(cu!(primary_ctx_release(0)), CuResult::INVALID_CONTEXT);
     use_device(0);
     assert_eq!(read(ptr), Err(CuResult::INVALID_VALUE));

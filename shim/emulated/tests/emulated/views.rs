@@ -66,10 +66,9 @@ scene!(importers_in_other_namespaces_and_of_other_users, || {
         let back = gpuipc::sys::CuIpcMemHandle {
             reserved: peer.ask_bytes(&format!("handle {ptr}")),
         };
-        assert!(
-            ipc_open(back, 1).is_ok(),
-            "{program:?}: the other way round"
-        );
+        let there = ipc_open(back, 1);
+        assert!(there.is_ok(), "{program:?}: the other way round");
+        assert_eq!(there.and_then(ipc_close), Ok(()));
         if !program.contains(&"--mount-proc")
             && !program.contains(&"--user")
             && program[0] != "setpriv"

@@ -232,6 +232,45 @@ scene!(pieces_of_one_reservation, || {
     assert_eq!(unmap(base, 6 * unit), Ok(()), "one unmap over all");
 });
 
+scene!(holes_in_a_reservation, || {
+    start_on(0);
+    let unit = 2 * MIB;
+    let base = reserve(5 * unit).expect("addresses");
+    let at = |units: usize| base + (units * unit) as u64;
+    let large = create_fd(2 * unit);
+    assert_eq!(map(base, unit, 0, create_fd(unit)), Ok(()));
+    assert_eq!(map(at(2), 2 * unit, 0, large), Ok(()));
+    let give =
+        |from: u64, bytes: usize| set_access(from, bytes, location::DEVICE, 0, access::READ_WRITE);
+    assert_eq!(give(base, 4 * unit), Ok(()), "over a hole");
+    assert_eq!((write(base, 1), write(at(2), 2)), (Ok(()), Ok(())));
+    assert_eq!(give(at(1), unit), Err(INVALID), "a hole only");
+    assert_eq!(give(base, 3 * unit), Err(INVALID), "a part");
+    assert_eq!(give(base, 6 * unit), Err(INVALID), "past the reservation");
+    assert_eq!(unmap(at(1), unit), Ok(()), "a hole only");
+    assert_eq!(unmap(base, 3 * unit), Err(INVALID), "a part");
+    assert_eq!(unmap(at(3), unit), Err(INVALID), "a part at its end");
+    assert_eq!((read(base), read(at(2))), (Ok(1), Ok(2)));
+    assert_eq!(unmap(base, 10 * unit), Ok(()), "past the reservation");
+    assert_eq!((read(base), read(at(2))), (Err(INVALID), Err(INVALID)));
+    assert_eq!(unmap(base + 4096, unit), Ok(()), "nothing");
+    assert_eq!(unmap(base, 0), Err(INVALID));
+    assert_eq!(unreserve(base, 5 * unit), Ok(()));
+    assert_eq!(unmap(base, unit), Err(INVALID), "no reservation");
+});
+
+scene!(rights_for_whoever_cannot_have_them, || {
+    start_on(0);
+    let ptr = map_for(create_fd(SIZE), SIZE, 0, access::READ_WRITE).expect("a mapping");
+    let give = |kind: u32, id: i32| set_access(ptr, SIZE, kind, id, access::READ_WRITE);
+    for device in [99, -1] {
+        assert_eq!(give(location::DEVICE, device), Err(INVALID));
+    }
+    let no = Err(CuResult::NOT_SUPPORTED);
+    assert_eq!(give(location::HOST_NUMA, 0), no, "device memory");
+    assert_eq!(give(99, 0), Err(INVALID));
+});
+
 scene!(an_alias_has_its_own_buffer_id_and_the_same_handle, || {
     start_on(0);
     let handle = create_fd(SIZE);
@@ -300,6 +339,26 @@ scene!(wrong_arguments, || {
             CuResult::SUCCESS
         );
         assert_eq!(bytes, 2 * MIB);
+    }
+    for odd in [prop(location::DEVICE, 7, 2), prop(99, 0, 64)] {
+        let code = cu!(mem_get_allocation_granularity(&mut bytes, &odd, 0));
+        assert_eq!((code, bytes), (CuResult::SUCCESS, 2 * MIB));
+    }
+    assert_eq!(create(SIZE, prop(location::DEVICE, 0, 2)), Err(INVALID));
+    let unknown_type = create(SIZE, prop(location::DEVICE, 0, 64)).expect("let pass");
+    let mut place = [0_u8; 64];
+    for kind in [1, 64] {
+        let to = place.as_mut_ptr().cast();
+        let code = cu!(mem_export_to_shareable_handle(to, unknown_type, kind, 0));
+        assert_eq!(code, INVALID);
+    }
+    let mut imported = 0;
+    for (kind, code) in [(2, CuResult::NOT_SUPPORTED), (64, INVALID)] {
+        let none = std::ptr::null_mut();
+        assert_eq!(
+            cu!(mem_import_from_shareable_handle(&mut imported, none, kind)),
+            code
+        );
     }
     let handle = create_fd(SIZE);
     let mut place = 0_u64;
