@@ -192,6 +192,9 @@ reasons! {
     /// The driver wants another context.
     ContextRefused: "the driver refuses this context (it does so for memory of this same process, too)",
         "import in another process than the exporter, with a valid context or none current";
+    /// The exporter has the same pid, in another pid namespace.
+    SamePid: "the driver takes every process with the exporter's pid for the exporter, and this one has that pid in another pid namespace",
+        "give the containers different pids (--init, --pid=host, --pid=container:NAME), or share memory of cuMemCreate by descriptor";
     /// Out of GPU memory or address space.
     OutOfMemory: "out of memory or address space",
         "free GPU memory in this process";

@@ -2,7 +2,7 @@
 //! context is as it was afterwards, on every path.
 
 use crate::driver::{Driver, Result};
-use crate::sys::{CuContext, CuDevice};
+use crate::sys::{CuContext, CuDevice, CuResult};
 
 /// One use of a device's primary context (`cuDevicePrimaryCtxRetain`), given
 /// back on drop.
@@ -52,8 +52,8 @@ impl DeviceContext {
     /// The context in which this thread would work on `device`: its current one
     /// if that belongs to the device, else the device's primary one.
     pub(crate) fn for_device(driver: Driver, device: CuDevice) -> Result<Self> {
-        if let Some(current) = driver.current_context()?
-            && driver.current_device()? == device
+        if let Some((current, current_device)) = current(driver)?
+            && current_device == device
         {
             // Retaining an inactive primary context would create one beside the
             // caller's own; only an active one can be the current one.
@@ -86,19 +86,48 @@ impl DeviceContext {
     }
 }
 
+/// This thread's context and its device. `None` without one, and for one that
+/// was destroyed while it was current.
+pub(crate) fn current(driver: Driver) -> Result<Option<(CuContext, CuDevice)>> {
+    let Some(context) = driver.current_context()? else {
+        return Ok(None);
+    };
+    match driver.current_device() {
+        Ok(device) => Ok(Some((context, device))),
+        Err(error)
+            if matches!(
+                error.code(),
+                Some(CuResult::INVALID_CONTEXT | CuResult::CONTEXT_IS_DESTROYED)
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Runs `work` with `context` current and puts the caller's back.
 pub(crate) fn with_context<T, E: From<crate::driver::DriverError>>(
     driver: Driver,
     context: CuContext,
     work: impl FnOnce() -> core::result::Result<T, E>,
 ) -> core::result::Result<T, E> {
-    struct Pushed(Driver);
+    struct Pushed {
+        driver: Driver,
+        before: Option<CuContext>,
+    }
     impl Drop for Pushed {
         fn drop(&mut self) {
-            crate::undo::report("cuCtxPopCurrent", self.0.pop_context().map(drop));
+            if let Err(error) = self.driver.pop_context() {
+                crate::undo::report("cuCtxPopCurrent", Err(error));
+                // The caller's must be current again, whatever is below it.
+                let set = self.driver.set_current_context(self.before);
+                crate::undo::report("cuCtxSetCurrent", set);
+            }
         }
     }
+    let before = driver.current_context()?;
     driver.push_context(context)?;
-    let _pushed = Pushed(driver);
+    let _pushed = Pushed { driver, before };
     work()
 }

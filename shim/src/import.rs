@@ -2,6 +2,7 @@
 //! that works.
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
+use crate::context;
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::{Error, ImportError};
 use crate::exporter::Exporter;
@@ -201,8 +202,8 @@ fn importing_device(
     if let Some(ordinal) = options.device {
         return Ok(driver.device(ordinal)?);
     }
-    if driver.current_context()?.is_some() {
-        return Ok(driver.current_device()?);
+    if let Some((_, device)) = context::current(driver)? {
+        return Ok(device);
     }
     match device_of_uuid(driver, handle)? {
         Some(device) => Ok(device),
@@ -291,7 +292,18 @@ impl Import<'_> {
             bytes,
             self.handle.base_size(),
             self.device,
-        )?;
+        )
+        .map_err(|failure| {
+            let same_pid = self.handle.pid() == self.ipc.identity().pid;
+            if failure.reason == Reason::ContextRefused && same_pid {
+                Failure {
+                    reason: Reason::SamePid,
+                    ..failure
+                }
+            } else {
+                failure
+            }
+        })?;
         let exporter = Exporter::of(self.handle, self.ipc, &self.wait)?;
         let liveness = exporter.liveness(self.options.require_live)?;
         Ok((Mapping::Legacy(mapping), liveness))

@@ -182,17 +182,20 @@ fn two_processes_that_are_both_pid_1_are_two() {
         })
     };
     let (mut exporter, mut importer) = (container(), container());
-    for (memory, used) in [("vmm-fd", "PosixFd"), ("cuda-malloc", "RuntimeIpc")] {
-        let (buffer, _) = exporter.alloc(memory, LEN);
-        exporter.ok(&format!("fill {buffer} 9"));
-        let (_, handle) = exporter.export(buffer, 0, LEN);
-        assert_eq!(handle.pid(), 1);
-        let mem = importer.import(&handle, "");
-        assert_eq!(mem.used, used);
-        importer.ok(&format!("read {} 9 0", mem.id));
-        let own = exporter.import(&handle, "");
-        assert_eq!(own.used, "SameProcess");
-    }
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    exporter.ok(&format!("fill {buffer} 9"));
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    assert_eq!(handle.pid(), 1);
+    let mem = importer.import(&handle, "");
+    assert_eq!(mem.used, "PosixFd");
+    importer.ok(&format!("read {} 9 0", mem.id));
+    assert_eq!(exporter.import(&handle, "").used, "SameProcess");
+    // The driver itself takes the one for the other.
+    let (buffer, _) = exporter.alloc("cuda-malloc", LEN);
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let refused = importer.import_refused(&handle, "");
+    assert_eq!(refused.attempts, ["RuntimeIpc/cuIpcOpenMemHandle/SamePid"]);
+    assert!(refused.text.contains("--init"), "{}", refused.text);
 }
 
 #[test]

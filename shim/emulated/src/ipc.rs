@@ -31,6 +31,7 @@ mod field {
     /// opens what lies there now.
     pub(super) const BUFFER_ID: Range<usize> = 24..32;
     pub(super) const ROOM: Range<usize> = 32..40;
+    pub(super) const PID: Range<usize> = 40..44;
     pub(super) const CHECK: Range<usize> = 56..64;
     pub(super) const CHECKED: Range<usize> = 0..56;
 }
@@ -43,6 +44,8 @@ struct Named {
     buffer_id: u64,
     /// Bytes of its block.
     room: u64,
+    /// The owner's pid as it sees it itself.
+    pid: u32,
 }
 
 /// Bytes of the block around memory.
@@ -57,6 +60,7 @@ fn encode(named: Named) -> CuIpcMemHandle {
     bytes[field::ADDRESS].copy_from_slice(&named.address.to_le_bytes());
     bytes[field::BUFFER_ID].copy_from_slice(&named.buffer_id.to_le_bytes());
     bytes[field::ROOM].copy_from_slice(&named.room.to_le_bytes());
+    bytes[field::PID].copy_from_slice(&named.pid.to_le_bytes());
     let check = check(&bytes[field::CHECKED]);
     bytes[field::CHECK].copy_from_slice(&check.to_le_bytes());
     CuIpcMemHandle { reserved: bytes }
@@ -73,6 +77,7 @@ fn decode(handle: &CuIpcMemHandle) -> Option<Named> {
         address: long(field::ADDRESS)?,
         buffer_id: long(field::BUFFER_ID)?,
         room: long(field::ROOM)?,
+        pid: bytes[field::PID].try_into().map(u32::from_le_bytes).ok()?,
     })
 }
 
@@ -99,6 +104,7 @@ pub(crate) fn ipc_get_mem_handle(handle: Out<CuIpcMemHandle>, ptr: u64) -> Answe
         address: start,
         buffer_id,
         room,
+        pid: std::process::id(),
     }))
 }
 
@@ -115,9 +121,12 @@ pub(crate) fn ipc_open_mem_handle(ptr: Out<u64>, handle: CuIpcMemHandle, flags: 
         owner,
         address,
         room,
+        pid,
         ..
     } = decode(&handle).ok_or(CuResult::INVALID_VALUE)?;
-    if owner == state.session()?.owner {
+    // The real driver tells processes apart by their pids alone: two containers
+    // that are both pid 1 are one process to it (seen on an H200, driver 580).
+    if owner == state.session()?.owner || pid == std::process::id() {
         return Err(CuResult::INVALID_CONTEXT);
     }
     let key = OpenKey {
@@ -205,6 +214,7 @@ mod tests {
             address: 0x7f00_0000_0000,
             buffer_id: 0x38c,
             room: 0x20_0000,
+            pid: 4242,
         };
         let handle = encode(named);
         assert_eq!(decode(&handle), Some(named));

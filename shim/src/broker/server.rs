@@ -27,6 +27,9 @@ const PATIENCE_WHEN_FULL: Duration = Duration::from_millis(50);
 /// would report them for ever.
 const TABLE_FULL_PAUSE: Duration = Duration::from_millis(50);
 
+/// Before the next try after a `poll` that failed.
+const POLL_FAILED_PAUSE: Duration = Duration::from_millis(20);
+
 /// What the thread owns.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -89,7 +92,7 @@ impl Server {
             if self.paused_until.is_some_and(|until| until <= now) {
                 self.paused_until = None;
             }
-            let Ok(ready) = self.wait(now) else { return };
+            let ready = self.wait(now);
             if ready.stop {
                 return;
             }
@@ -113,7 +116,7 @@ impl Server {
         }
     }
 
-    fn wait(&self, now: Instant) -> rustix::io::Result<Ready> {
+    fn wait(&self, now: Instant) -> Ready {
         let room_from = self.room_from();
         let accepting = self.paused_until.is_none() && room_from.is_none_or(|from| from <= now);
         let listening = if accepting {
@@ -146,18 +149,25 @@ impl Server {
             .map(|wake| timespec(wake.saturating_duration_since(now) + Duration::from_millis(1)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR | Errno::NOMEM | Errno::AGAIN) => return Ok(Ready::default()),
+            Err(Errno::INTR) => return Ready::default(),
             Err(errno) => {
-                log::warn!(target: "gpuipc::broker", "poll failed, the broker ends: {errno}");
-                return Err(errno);
+                // Out of kernel memory, or a filter that forbids it: the offers
+                // stay, and who cannot ask may fetch by number.
+                log::warn!(target: "gpuipc::broker", "poll failed: {errno}");
+                std::thread::sleep(POLL_FAILED_PAUSE);
+                let mut told = [0; 8];
+                return Ready {
+                    stop: rustix::io::read(&self.stop, &mut told).is_ok(),
+                    ..Ready::default()
+                };
             }
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        Ok(Ready {
+        Ready {
             stop: ready.next().unwrap_or(false),
             listeners: ready.by_ref().take(self.listeners.len()).collect(),
             clients: ready.collect(),
-        })
+        }
     }
 
     /// When the next connection may be accepted; `None` for at once.
