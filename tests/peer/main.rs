@@ -17,6 +17,7 @@
 //! | `fork` | `ok` and what the child saw |
 //! | `fork-stay` | `ok PID`: a child that neither execs nor ends by itself |
 //! | `churn FILE BUFFER DECOY MILLISECONDS` | `ok ROUNDS` after offering BUFFER again and again, with DECOY's descriptor at the same number in between |
+//! | `churn-by-exec FILE SEED MILLISECONDS` | `ready`, then `ok ROUNDS`, from the last of many programs: each offers memory, and execs the next |
 //! | `chase FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports of what stands in FILE |
 //! | `refuse NAME+NAME.. ERRNO` | `ok NAMES`: a seccomp filter on system calls, for good; NAMES are those that this machine has |
 //! | `refuse-pidfd ERRNO` | `ok`: the same on `pidfd_getfd` |
@@ -33,6 +34,7 @@
 use gpuipc::sys::DriverTable;
 mod hammer;
 mod life;
+mod race;
 mod refuse;
 
 use gpuipc::{Access, Buffer, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle};
@@ -45,7 +47,7 @@ use std::io::{BufRead, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 struct Peer {
     driver: Driver,
@@ -107,6 +109,9 @@ fn main() {
         ballast: Vec::new(),
         next: 1,
     };
+    if let Some(rounds) = race::go_on(&mut peer) {
+        say(&format!("ok {rounds}"));
+    }
     say("ready");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         if line == "exit-with-everything" {
@@ -314,8 +319,9 @@ impl Peer {
             }
             "fork" => Ok(self.fork()),
             "fork-stay" => Ok(fork_stay()),
-            "churn" => self.churn(words),
-            "chase" => self.chase(words),
+            "churn" => race::churn(self, words),
+            "chase" => race::chase(self, words),
+            "churn-by-exec" => Err(race::churn_by_exec(words)?),
             "refuse" => {
                 let names: String = word(words)?;
                 refuse::refuse(&names, word(words)?)
@@ -429,62 +435,6 @@ impl Peer {
         );
         self.mappings.insert(id, mem);
         Ok(answer)
-    }
-
-    /// Offers a buffer, withdraws it, puts another allocation's descriptor at
-    /// the same number, and so on; the newest handle stands in a file.
-    fn churn(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
-        let file: String = word(words)?;
-        let (ptr, len) = {
-            let buffer = self.buffer(words)?;
-            (buffer.device_ptr(), buffer.len())
-        };
-        let decoy = self.buffer(words)?.device_ptr();
-        let end = Instant::now() + Duration::from_millis(word(words)?);
-        let ipc = self.ipc()?;
-        // Kept for its broker and ledger; withdrawing other offers leaves them.
-        let mut rounds = 0_u64;
-        while Instant::now() < end {
-            let exported = ipc.export(ptr, len, &ExportOptions::default())?;
-            let bytes = exported.handles()[0].encode();
-            let temporary = format!("{file}.new");
-            std::fs::write(&temporary, bytes).map_err(|_| NotOk::from("write"))?;
-            std::fs::rename(&temporary, &file).map_err(|_| NotOk::from("rename"))?;
-            std::thread::sleep(Duration::from_micros(rounds % 7 * 40));
-            drop(exported);
-            // Its descriptor takes the lowest free number: the one just closed.
-            let handle = self.driver.mem_retain(decoy).map_err(Error::from)?;
-            let fd = self.driver.mem_export_fd(&handle).map_err(Error::from)?;
-            std::thread::sleep(Duration::from_micros(rounds % 5 * 40));
-            drop(fd);
-            rounds += 1;
-        }
-        Ok(rounds.to_string())
-    }
-
-    /// Imports the newest handle again and again; what is mapped must be the
-    /// pattern with this seed.
-    fn chase(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
-        let (file, seed): (String, u64) = (word(words)?, word(words)?);
-        let end = Instant::now() + Duration::from_millis(word(words)?);
-        let ipc = self.ipc()?;
-        let (mut right, mut refused) = (0_u64, 0_u64);
-        while Instant::now() < end {
-            let Ok(bytes) = std::fs::read(&file) else {
-                continue;
-            };
-            let handle = GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?;
-            match ipc.import(&[handle], &ImportOptions::default()) {
-                Ok(mem) => {
-                    let mut start = [0; 64];
-                    mem.read(0, &mut start)?;
-                    same(&start, &pattern(seed, 0, start.len()))?;
-                    right += 1;
-                }
-                Err(_) => refused += 1,
-            }
-        }
-        Ok(format!("{right} {refused}"))
     }
 
     /// Makes the primary context of a device this thread's, or none. The

@@ -181,6 +181,59 @@ fn across_pid_namespaces_a_stopped_exporter_is_reached_through_its_socket() {
     importer.ok(&format!("read {} 92 0", mem.id));
 }
 
+/// How long a race lasts.
+fn milliseconds() -> u64 {
+    if std::env::var_os("GPUIPC_TEST_LONG").is_some() {
+        120_000
+    } else {
+        3000
+    }
+}
+
+/// Two importers in another network namespace, where no name of a broker is
+/// reached; `None` where there cannot be any.
+fn importers_out_of_reach(scratch: &Scratch) -> Option<Vec<Peer>> {
+    if !can_unshare(&["--net"]) {
+        return None;
+    }
+    let start = || {
+        Peer::start_with("unshare", scratch, |command| {
+            command
+                .args(["--net", PROGRAM])
+                .env("GPUIPC_SOCKET_DIR", "/nonexistent");
+        })
+    };
+    Some(vec![start(), start()])
+}
+
+/// Lets them chase the handle in `file` while `exporter` does what it was told;
+/// every memory that they map must be the one with this seed.
+fn race(exporter: &mut Peer, importers: &mut [Peer], file: &str, seed: u64, least: u64) {
+    for importer in importers.iter_mut() {
+        importer.send(&format!("chase {file} {seed} {}", milliseconds()));
+    }
+    let (mut right, mut refused) = (0, 0);
+    for importer in importers {
+        let answer = importer.answer("chase");
+        let numbers: Vec<u64> = answer
+            .split(' ')
+            .skip(1)
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [this_right, this_refused] = numbers.as_slice() else {
+            panic!("an importer saw {answer:?}")
+        };
+        right += this_right;
+        refused += this_refused;
+    }
+    let rounds = exporter.answer("the race");
+    println!("{rounds} rounds: {right} right, {refused} refused, 0 wrong");
+    assert!(
+        right > least && refused > least,
+        "no race: {right} right, {refused} refused"
+    );
+}
+
 #[test]
 fn a_number_that_is_reused_all_the_time_never_gives_the_wrong_memory() {
     let scratch = Scratch::new();
@@ -194,48 +247,24 @@ fn a_number_that_is_reused_all_the_time_never_gives_the_wrong_memory() {
     exporter.export(anchor, 0, LEN);
     let file = scratch.path().join("handle");
     let file = file.to_str().expect("a plain path");
-    let milliseconds = if std::env::var_os("GPUIPC_TEST_LONG").is_some() {
-        120_000
-    } else {
-        3000
-    };
-    // In another network namespace no name of the broker is reached.
-    if !can_unshare(&["--net"]) {
+    let Some(mut importers) = importers_out_of_reach(&scratch) else {
         return;
-    }
-    let mut importers: Vec<Peer> = (0..2)
-        .map(|_| {
-            Peer::start_with("unshare", &scratch, |command| {
-                command
-                    .args(["--net", PROGRAM])
-                    .env("GPUIPC_SOCKET_DIR", "/nonexistent");
-            })
-        })
-        .collect();
-    exporter.send(&format!("churn {file} {buffer} {decoy} {milliseconds}"));
-    for importer in &mut importers {
-        importer.send(&format!("chase {file} 93 {milliseconds}"));
-    }
-    let (mut right, mut refused) = (0, 0);
-    for importer in &mut importers {
-        let answer = importer.answer("chase");
-        let numbers: Vec<u64> = answer
-            .split(' ')
-            .skip(1)
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        let [this_right, this_refused] = numbers.as_slice() else {
-            panic!("an importer saw {answer:?}")
-        };
-        right += this_right;
-        refused += this_refused;
-    }
-    let rounds = exporter.answer("churn");
-    println!("{rounds} rounds: {right} right, {refused} refused, 0 wrong");
+    };
+    exporter.send(&format!("churn {file} {buffer} {decoy} {}", milliseconds()));
     // On a real GPU each look at the memory takes a context of its own.
     let least = if gpuipc_tests::on_real_gpu() { 3 } else { 100 };
-    assert!(
-        right > least && refused > least,
-        "no race: {right} right, {refused} refused"
-    );
+    race(&mut exporter, &mut importers, file, 93, least);
+}
+
+#[test]
+fn an_exporter_that_execs_all_the_time_never_gives_the_wrong_memory() {
+    let scratch = Scratch::new();
+    let mut exporter = crate::peer(&scratch);
+    let file = scratch.path().join("handle");
+    let file = file.to_str().expect("a plain path");
+    let Some(mut importers) = importers_out_of_reach(&scratch) else {
+        return;
+    };
+    exporter.send(&format!("churn-by-exec {file} 95 {}", milliseconds()));
+    race(&mut exporter, &mut importers, file, 95, 3);
 }
