@@ -62,7 +62,7 @@ impl fmt::Display for DeviceUuid {
     }
 }
 
-/// A process: random, drawn once in each process, and drawn anew in a forked child.
+/// A process: random, drawn once in each process. A forked child has none: nothing works there.
 #[repr(transparent)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub [u8; 16]);

@@ -33,6 +33,10 @@ const _: () = usable_from_any_thread::<Mem>();
 
 impl Library {
     pub(crate) fn open() -> Result<Self, Failure> {
+        // First of all: in a forked child a lock may be held for ever.
+        if gpuipc::is_forked() {
+            return Err(Error::Forked.into());
+        }
         logger::install()?;
         let driver = Driver::load().map_err(Error::from)?;
         let ipc = Ipc::new(driver)?;

@@ -140,6 +140,9 @@ reasons! {
     /// The broker does not serve this user.
     UserRefused: "the exporter's broker does not serve this user",
         "run exporter and importer as the same user, or the importer as root, or name the user in the exporter's GPUIPC_TRUST";
+    /// The broker closed the connection without an answer, and its process lives.
+    BrokerHungUp: "the exporter's broker hangs up without an answer",
+        "try again; if that does not help, something else has the broker's name";
     /// The broker had no room in time.
     BrokerBusy: "the exporter's broker is busy",
         "try again, or raise the exporter's limit of open files";

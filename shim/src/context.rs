@@ -1,6 +1,8 @@
 //! Contexts: what a call needs is pushed for its time, and the caller's current
 //! context is as it was afterwards, on every path.
 
+#![allow(unsafe_code)]
+
 use crate::driver::{Driver, Result};
 use crate::sys::{CuContext, CuDevice, CuResult};
 
@@ -121,7 +123,9 @@ pub(crate) fn with_context<T, E: From<crate::driver::DriverError>>(
             if let Err(error) = self.driver.pop_context() {
                 crate::undo::report("cuCtxPopCurrent", Err(error));
                 // The caller's must be current again, whatever is below it.
-                let set = self.driver.set_current_context(self.before);
+                // SAFETY: it was current when the push began, and what ran since
+                // destroys no context of the caller's.
+                let set = unsafe { self.driver.set_current_context(self.before) };
                 crate::undo::report("cuCtxSetCurrent", set);
             }
         }

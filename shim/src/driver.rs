@@ -336,11 +336,14 @@ impl Driver {
         Ok((context != CuContext::NULL).then_some(context))
     }
 
-    /// `cuCtxSetCurrent`: makes `context` this thread's; null for none.
+    /// `cuCtxSetCurrent`: makes `context` this thread's; `None` for none.
+    ///
+    /// # Safety
+    /// `context` is one that the driver gave and that was not destroyed.
     ///
     /// # Errors
     /// `INVALID_CONTEXT` (201).
-    pub fn set_current_context(self, context: Option<CuContext>) -> Result<()> {
+    pub unsafe fn set_current_context(self, context: Option<CuContext>) -> Result<()> {
         call!(self, ctx_set_current(context.unwrap_or(CuContext::NULL)))
     }
 
@@ -436,18 +439,14 @@ impl Driver {
     /// `INVALID_VALUE` (1) for a pointer that CUDA does not know, or an
     /// attribute that this driver does not know.
     pub fn pointer_attribute(self, attribute: u32, ptr: CuDevicePtr) -> Result<u64> {
-        // Eight zero bytes: no attribute that this crate asks for is longer,
-        // and on little-endian machines a shorter answer is its own value.
-        let mut value = 0_u64;
+        // Far more bytes than any attribute has. On little-endian machines a
+        // shorter answer is its own value.
+        let mut value = [0_u64; 8];
         call!(
             self,
-            pointer_get_attribute(
-                core::ptr::from_mut(&mut value).cast::<c_void>(),
-                attribute,
-                ptr
-            )
+            pointer_get_attribute(value.as_mut_ptr().cast::<c_void>(), attribute, ptr)
         )?;
-        Ok(value)
+        Ok(value[0])
     }
 
     /// `cuMemGetAddressRange_v2`: base and length of the allocation around

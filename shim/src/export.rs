@@ -2,6 +2,7 @@
 //! memory allows, decided from the pointer's attributes and by trial, never by guess.
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
+use crate::broker::Broker;
 use crate::context::{DeviceContext, with_context};
 use crate::driver::{AllocationHandle, Driver, DriverError};
 use crate::error::{Error, MemoryKind, NotExportable};
@@ -14,11 +15,11 @@ use crate::private_fd::PrivateFd;
 use crate::sys::{
     CuContext, CuDevice, CuDevicePtr, CuResult, handle_type, memory_type, pointer_attribute,
 };
-use gpuipc_core::{GpuIpcMemHandle, HandleFields, HandleType, Ticket, Token, Window};
+use gpuipc_core::{GpuIpcMemHandle, HandleFields, HandleType, Ticket, Token, TypeFlags, Window};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Memory on offer. Dropping it ends the offer, unless the same allocation is
 /// exported elsewhere in this process, too: importers that have mapped it
@@ -70,11 +71,14 @@ pub(crate) fn export(
     {
         return Err(not_exportable(MemoryKind::BeyondAllocation, Vec::new()));
     }
-    let offer = match Offer::of_allocation(driver, allocation.id) {
+    let broker = ipc.broker()?;
+    let types = options.flags();
+    let known = Offer::of_allocation(driver, allocation.id, broker.endpoint(), types);
+    let offer = match known {
         Some(offer) => offer,
-        None => allocation.offer(ipc)?.register(),
+        None => allocation.offer(driver, broker, types)?.register(),
     };
-    let handle = handle_of(ipc, &offer, offset_from_base, length, options)?;
+    let handle = handle_of(ipc, &offer, offset_from_base, length)?;
     log::debug!(target: "gpuipc::gpu", "exported {length} bytes at +{offset_from_base}: {handle:?}");
     Ok(Exported {
         offer,
@@ -87,11 +91,9 @@ fn handle_of(
     offer: &Offer,
     offset_from_base: u64,
     length: u64,
-    options: &ExportOptions,
 ) -> Result<GpuIpcMemHandle, Error> {
     static NEXT_WINDOW: AtomicU64 = AtomicU64::new(1);
     let identity = ipc.identity();
-    let allowed = |handle_type| options.allows(handle_type);
     let fields = HandleFields {
         base_size: offer.size,
         offset_from_base,
@@ -110,36 +112,17 @@ fn handle_of(
         pid: identity.pid,
         pid_namespace: identity.pid_namespace,
         net_namespace: identity.net_namespace,
-        runtime_ipc: offer
-            .runtime_ipc
-            .filter(|_| allowed(HandleType::RuntimeIpc)),
+        runtime_ipc: offer.runtime_ipc,
         ticket: Some(Ticket {
             endpoint: offer.broker.endpoint(),
             token: offer.token,
             fd: offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
             ledger: offer.entry.as_ref().map(Entry::describe),
         }),
-        posix_fd: offer.fd.is_some() && allowed(HandleType::PosixFd),
-        fabric: offer.fabric.filter(|_| allowed(HandleType::Fabric)),
+        posix_fd: offer.fd.is_some(),
+        fabric: offer.fabric,
         ..HandleFields::default()
     };
-    if fields.runtime_ipc.is_none() && !fields.posix_fd && fields.fabric.is_none() {
-        let mut attempts = offer.attempts.clone();
-        let had = [
-            (HandleType::RuntimeIpc, offer.runtime_ipc.is_some()),
-            (HandleType::PosixFd, offer.fd.is_some()),
-            (HandleType::Fabric, offer.fabric.is_some()),
-        ];
-        let excluded = had
-            .into_iter()
-            .filter(|(_, had)| *had)
-            .map(|(handle_type, _)| {
-                Failure::refused(Step::Select, Reason::NotAllowed)
-                    .attempt(handle_type, std::time::Duration::ZERO)
-            });
-        attempts.extend(excluded);
-        return Err(not_exportable(offer.kind(), attempts));
-    }
     Ok(GpuIpcMemHandle::new(&fields)?)
 }
 
@@ -248,11 +231,11 @@ impl Allocation {
         })
     }
 
-    /// Makes every handle that the allocation allows, and starts the broker.
-    fn offer(self, ipc: &Ipc) -> Result<Offer, Error> {
-        let driver = ipc.driver();
+    /// Makes every handle that the allocation and `types` allow.
+    fn offer(self, driver: Driver, broker: Arc<Broker>, types: TypeFlags) -> Result<Offer, Error> {
         let mut offer = Offer {
             driver,
+            types,
             allocation_id: self.id,
             token: Token::new(identity::random_bytes()?),
             base: self.base,
@@ -264,7 +247,7 @@ impl Allocation {
             fd: None,
             reference: None,
             attempts: Vec::new(),
-            broker: ipc.broker()?,
+            broker,
         };
         match self.way {
             Way::Legacy { context } => {
@@ -292,7 +275,10 @@ impl Allocation {
             }
         }
         // Before the first handle exists.
-        offer.entry = offer.broker.enter(&offer.token);
+        offer.entry = offer.broker.enter(
+            &offer.token,
+            offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
+        );
         if offer.runtime_ipc.is_none() && offer.fd.is_none() && offer.fabric.is_none() {
             return Err(not_exportable(
                 offer.kind(),
@@ -311,6 +297,12 @@ impl Offer {
         handle_type: HandleType,
         export: impl FnOnce() -> Result<T, DriverError>,
     ) -> Result<Option<T>, Error> {
+        if !self.types.contains(handle_type.flag()) {
+            let refused = Failure::refused(Step::Select, Reason::NotAllowed);
+            self.attempts
+                .push(refused.attempt(handle_type, Duration::ZERO));
+            return Ok(None);
+        }
         let start = Instant::now();
         match export() {
             Ok(value) => Ok(Some(value)),

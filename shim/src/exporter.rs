@@ -1,12 +1,12 @@
 //! What an importer wants of the exporter, and the ways to get it: the broker
 //! first, then what the kernel gives to who may ptrace the exporter.
 
-use crate::attempt::{Failure, Reason, Step};
+use crate::attempt::{Code, Failure, Reason, Step};
 use crate::broker::{self, Answer, Reach};
 use crate::identity::Identity;
 use crate::ipc::Ipc;
 use crate::mem::Liveness;
-use crate::pidfd;
+use crate::pidfd::{self, Process};
 use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
 use gpuipc_core::{GpuIpcMemHandle, RequestKind, Ticket};
@@ -62,7 +62,7 @@ impl<'a> Exporter<'a> {
             return Err(failure);
         };
         note(failure);
-        pidfd::fetch(process?, &self.ticket, self.reach.trust)
+        pidfd::fetch(&process?, &self.ticket, self.reach.trust)
     }
 
     /// Whether legacy memory that was just opened is still what was offered.
@@ -96,7 +96,7 @@ impl<'a> Exporter<'a> {
         if may_go_around(failure.reason)
             && let Some(Ok(process)) = self.process()
         {
-            match pidfd::offer_lives(process, &self.ticket, self.reach.trust) {
+            match pidfd::offer_lives(&process, &self.ticket, self.reach.trust) {
                 Ok(true) if !require_live => return Ok(Liveness::OfferLives),
                 Ok(false) => {
                     return Err(Failure::refused(Step::Liveness, Reason::OfferWithdrawn));
@@ -135,7 +135,7 @@ impl<'a> Exporter<'a> {
     fn ask(&self, kind: RequestKind) -> Result<Answer, Failure> {
         let id = self.handle.allocation_id();
         broker::ask(kind, &self.ticket, id, self.reach, self.wait).map_err(|failure| {
-            if failure.reason == Reason::BrokerUnreachable && self.is_gone() {
+            if failure.reason == Reason::BrokerUnreachable && self.is_gone(failure.code) {
                 Failure {
                     reason: Reason::ExporterGone,
                     ..failure
@@ -149,11 +149,12 @@ impl<'a> Exporter<'a> {
     /// A descriptor of the exporter's process: by its pid, which means the same
     /// process only in the same pid namespace; else by the broker's socket, if
     /// that can be reached. `None` where neither is.
-    fn process(&self) -> Option<Result<OwnedFd, Failure>> {
+    fn process(&self) -> Option<Result<Process, Failure>> {
         if self.shares_pids() {
             return Some(pidfd::open(self.handle.pid()));
         }
-        broker::process(&self.ticket, self.reach, self.wait).map(Ok)
+        broker::process(&self.ticket, self.reach, self.wait)
+            .map(|fd| Ok(Process::behind_socket(fd)))
     }
 
     fn shares_pids(&self) -> bool {
@@ -161,11 +162,13 @@ impl<'a> Exporter<'a> {
     }
 
     /// Whether an unreachable broker means that the exporter has ended it: in a
-    /// shared network namespace its abstract name would answer, and in a shared
-    /// pid namespace its pid would be there. Elsewhere nothing can be said.
-    fn is_gone(&self) -> bool {
-        if self.own.net_namespace != 0 && self.own.net_namespace == self.handle.net_namespace() {
-            return true;
+    /// shared network namespace its abstract name would not refuse, and in a
+    /// shared pid namespace its pid would be there. Elsewhere, and where the
+    /// kernel does not let this process connect, nothing can be said.
+    fn is_gone(&self, code: Code) -> bool {
+        let network = self.own.net_namespace;
+        if network != 0 && network == self.handle.net_namespace() {
+            return code == Code::Os(Errno::CONNREFUSED.raw_os_error());
         }
         let pid = i32::try_from(self.handle.pid())
             .ok()

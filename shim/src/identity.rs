@@ -82,7 +82,8 @@ pub(crate) fn process_id() -> Result<ProcessId, Error> {
 
 /// Whether this process was forked from one that had used the library. A few
 /// nanoseconds: no system call.
-pub(crate) fn is_forked() -> bool {
+#[must_use]
+pub fn is_forked() -> bool {
     PAGE.get()
         .is_some_and(|page| page.set.load(Ordering::Acquire) == 0)
 }

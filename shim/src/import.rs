@@ -140,9 +140,10 @@ fn the_one_handle(handles: &[GpuIpcMemHandle]) -> Result<&GpuIpcMemHandle, Error
 /// offer under its token.
 fn import_own(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Result<GpuIpcMem, Error> {
     let refused = |reason| Err(refuse_all(handle, Failure::refused(Step::Select, reason)));
-    let offer = handle
-        .ticket()
-        .and_then(|ticket| Offer::under_token(ipc.driver(), handle.allocation_id(), &ticket.token));
+    let offer = handle.ticket().and_then(|ticket| {
+        let id = handle.allocation_id();
+        Offer::under_token(ipc.driver(), id, ticket.endpoint, &ticket.token)
+    });
     let Some(offer) = offer else {
         return refused(Reason::OfferWithdrawn);
     };
@@ -283,6 +284,11 @@ impl Import<'_> {
         if self.options.access == Access::ReadOnly {
             return Err(Failure::refused(Step::Select, Reason::CannotBeReadOnly));
         }
+        // Without a ticket there is nobody to ask.
+        let exporter = Exporter::of(self.handle, self.ipc, &self.wait).ok();
+        if exporter.is_none() && self.options.require_live {
+            return Err(Failure::refused(Step::Liveness, Reason::LivenessUnknown));
+        }
         let bytes = self
             .handle
             .runtime_ipc()
@@ -304,8 +310,10 @@ impl Import<'_> {
                 failure
             }
         })?;
-        let exporter = Exporter::of(self.handle, self.ipc, &self.wait)?;
-        let liveness = exporter.liveness(self.options.require_live)?;
+        let liveness = match exporter {
+            Some(exporter) => exporter.liveness(self.options.require_live)?,
+            None => Liveness::Unknown,
+        };
         Ok((Mapping::Legacy(mapping), liveness))
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A number alone proves nothing: it may be closed and be another file's by the
 //! time somebody fetches it. So each offer with a descriptor has a slot here that
-//! holds its token from before the handle exists until before the descriptor is
-//! closed. Who fetches the descriptor first, then the ledger anew (the same
+//! holds its token and that number from before the handle exists until before the
+//! descriptor is closed. Who fetches the descriptor first, then the ledger anew (the same
 //! inode, at the same number, so no `exec` came between), and finds the token in
 //! the slot, knows that the number meant the offered descriptor at the time of
 //! the fetch.
@@ -17,28 +17,46 @@
 use crate::error::Error;
 use crate::identity;
 use crate::private_fd::PrivateFd;
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use gpuipc_core::{LedgerEntry, Token};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use gpuipc_core::{LedgerEntry, Ticket, Token};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::io::pread;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a slot: one token.
-pub(crate) const SLOT_BYTES: u64 = 16;
+/// Bytes of a slot: the token, and which descriptor it is for.
+pub(crate) const SLOT_BYTES: usize = 32;
 /// Offers with a descriptor at one time; more have no slot, and are only to be
 /// had from the broker. The file is sparse: a page is taken when it is used.
 const SLOTS: u32 = 65_536;
-const BYTES: usize = SLOTS as usize * SLOT_BYTES as usize;
+const BYTES: usize = SLOTS as usize * SLOT_BYTES;
+
+/// The seals of a ledger. What lacks one of them, or has another length, is none.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE)
+    .union(SealFlags::SEAL);
 
 /// A page of tokens.
-#[derive(Debug)]
 pub(crate) struct Ledger {
     fd: PrivateFd,
     device: u64,
     inode: u64,
-    words: &'static [[AtomicU64; 2]],
+    words: &'static [[AtomicU64; 4]],
     free: Mutex<Free>,
+}
+
+impl fmt::Debug for Ledger {
+    /// Without the slots: they hold tokens, and a forked child has not got them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger")
+            .field("inode", &self.inode)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +86,7 @@ impl Ledger {
             )
         }
         .map_err(os("mmap of the ledger"))?;
-        let words = mapped.cast::<[AtomicU64; 2]>().cast_const();
+        let words = mapped.cast::<[AtomicU64; 4]>().cast_const();
         // SAFETY: BYTES bytes, page-aligned, of a file of that length that the
         // seals below keep at that length; atomics only, all zeros is valid;
         // unmapped by the drop alone, which nothing outlives that uses them.
@@ -84,13 +102,13 @@ impl Ledger {
         // clears its parent's slots (`identity::is_forked` comes first).
         unsafe { rustix::mm::madvise(mapped, BYTES, Advice::LinuxDontFork) }
             .map_err(os("madvise(MADV_DONTFORK) of the ledger"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        fcntl_add_seals(ledger.fd.as_fd(), seals).map_err(os("seals of the ledger"))?;
+        fcntl_add_seals(ledger.fd.as_fd(), SEALS).map_err(os("seals of the ledger"))?;
         Ok(Arc::new(ledger))
     }
 
-    /// Writes a token into a free slot; `None` if all are taken.
-    pub(crate) fn enter(self: &Arc<Self>, token: &Token) -> Option<Entry> {
+    /// Writes a token, and the descriptor that is on offer under it, into a free
+    /// slot; `None` if all are taken.
+    pub(crate) fn enter(self: &Arc<Self>, token: &Token, fd: Option<i32>) -> Option<Entry> {
         let slot = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             match free.returned.pop() {
@@ -103,8 +121,8 @@ impl Ledger {
             }
         };
         let words = self.words.get(slot as usize)?;
-        for (word, half) in words.iter().zip(halves(token)) {
-            word.store(half, Ordering::Release);
+        for (word, value) in words.iter().zip(slot_words(token, fd)) {
+            word.store(value, Ordering::Release);
         }
         Some(Entry {
             ledger: Arc::clone(self),
@@ -113,16 +131,60 @@ impl Ledger {
     }
 }
 
-/// A token as the two words of a slot, in memory order.
-fn halves(token: &Token) -> [u64; 2] {
-    let half = |bytes: &[u8]| {
-        bytes
+/// A slot's bytes: the token; the descriptor's number, or -1, as 8 bytes; the
+/// same with every bit changed. Never all zeros, as a free slot is.
+fn slot_bytes(token: &Token, fd: Option<i32>) -> [u8; SLOT_BYTES] {
+    let mut bytes = [0; SLOT_BYTES];
+    let number = i64::from(fd.unwrap_or(-1));
+    bytes[..16].copy_from_slice(token.as_bytes());
+    bytes[16..24].copy_from_slice(&number.to_le_bytes());
+    bytes[24..].copy_from_slice(&(!number).to_le_bytes());
+    bytes
+}
+
+/// The same as words, in memory order.
+fn slot_words(token: &Token, fd: Option<i32>) -> [u64; 4] {
+    let bytes = slot_bytes(token, fd);
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = bytes
             .iter()
             .rev()
             .fold(0, |word, byte| word << 8 | u64::from(*byte))
-    };
-    let (low, high) = token.as_bytes().split_at(8);
-    [half(low).to_le(), half(high).to_le()]
+            .to_le();
+    }
+    words
+}
+
+/// Who made a fetched ledger, if it is one and says that `ticket`'s offer lives,
+/// with the ticket's descriptor.
+///
+/// What was fetched may be anything that the exporter, or a forger, has at that
+/// number. So the seals come first: only a file in memory has them, and asking
+/// for them waits for no one, as other calls on an unknown file may.
+pub(crate) fn maker_of_entry(
+    ledger: &OwnedFd,
+    ticket: &Ticket,
+    entry: &LedgerEntry,
+) -> rustix::io::Result<Option<u32>> {
+    if fcntl_get_seals(ledger) != Ok(SEALS) {
+        return Ok(None);
+    }
+    let stat = fstat(ledger)?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if size != BYTES as u64 || stat.st_dev != entry.device || stat.st_ino != entry.inode {
+        return Ok(None);
+    }
+    let mut bytes = [0; SLOT_BYTES];
+    let at = u64::from(entry.slot) * SLOT_BYTES as u64;
+    let read = pread(ledger, &mut bytes, at)?;
+    let wanted = slot_bytes(&ticket.token, ticket.fd);
+    let (token, number) = bytes.split_at(16);
+    let mut found = [0; 16];
+    found.copy_from_slice(token);
+    let right =
+        read == bytes.len() && ticket.token.matches(&Token::new(found)) && number == &wanted[16..];
+    Ok(right.then_some(stat.st_uid))
 }
 
 impl Drop for Ledger {

@@ -47,8 +47,9 @@
 //! # Threads, forks, logs
 //!
 //! Everything may be used and dropped on any thread. In a process forked from
-//! one that had used the library, nothing works ([`Error::Forked`]) and drops do
-//! nothing, since CUDA works in no such process. What happens is told through
+//! one that had used the library ([`is_forked`]), exports and imports fail with
+//! [`Error::Forked`], other calls with the driver's error, and drops do nothing,
+//! since CUDA works in no such process. What happens is told through
 //! the crate `log`, under the targets `gpuipc::gpu` and `gpuipc::broker`: a
 //! handled failure as debug, a fallback that was taken as info, a failed undo as
 //! a warning. Tokens are never printed.
@@ -85,6 +86,7 @@ pub use error::{Error, ImportError, MemoryKind, NotExportable};
 pub use export::Exported;
 pub use gpuipc_core as core;
 pub use gpuipc_core::{DecodeError, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TypeFlags};
+pub use identity::is_forked;
 pub use ipc::Ipc;
 pub use mem::{GpuIpcMem, Liveness, Used};
 pub use options::{

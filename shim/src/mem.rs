@@ -198,7 +198,9 @@ pub(crate) fn copy_out(
     to: &mut [u8],
 ) -> Result<(), Error> {
     // SAFETY: the callers pass a checked range of memory that the driver mapped
-    // or allocated for them on a device, so no Rust reference covers it.
+    // or allocated for them on a device, so no Rust reference covers it. Own
+    // memory that its owner has freed meanwhile the driver refuses, as device
+    // addresses are never those of host memory that Rust uses.
     context.with(|| Ok(unsafe { driver.memcpy_dtoh(to, from) }?))
 }
 

@@ -11,15 +11,17 @@ use crate::identity;
 use crate::ledger;
 use crate::private_fd::PrivateFd;
 use crate::sys::{CuDevicePtr, pointer_attribute};
-use gpuipc_core::{DeviceUuid, Token};
+use core::fmt;
+use gpuipc_core::{DeviceUuid, Endpoint, Token, TypeFlags};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// One allocation on offer. Dropping the last reference ends the offer: the
 /// descriptor is closed, the driver's reference released, the token forgotten.
-#[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) driver: Driver,
+    /// The types that were asked for; no other one was made.
+    pub(crate) types: TypeFlags,
     /// The driver's BUFFER_ID: never reused within a process.
     pub(crate) allocation_id: u64,
     /// Proves to the broker that the asker holds a handle of this offer.
@@ -55,34 +57,81 @@ impl Offer {
     }
 
     /// Puts the offer into the registry, unless a live one for the same
-    /// allocation is already there: then that one is given back, and this is dropped.
+    /// allocation and types is already there: then that one is given back, and
+    /// this is dropped.
     pub(crate) fn register(self) -> Arc<Self> {
-        let key = (self.driver.id(), self.allocation_id);
+        let (key, types) = (self.key(), self.types);
         let mine = Arc::new(self);
         let mut registry = registry();
-        let theirs = registry.get(&key).and_then(Weak::upgrade);
+        let offers = registry.entry(key).or_default();
+        let others: Vec<Arc<Self>> = live(offers).collect();
+        let theirs = others.iter().find(|offer| offer.types == types).cloned();
         if theirs.is_none() {
-            registry.insert(key, Arc::downgrade(&mine));
+            offers.push(Arc::downgrade(&mine));
         }
-        // Unlocked before either may be dropped: a drop takes the lock.
+        // Unlocked before any of them may be dropped: a drop takes the lock.
         drop(registry);
+        drop(others);
         theirs.unwrap_or(mine)
     }
 
-    /// The live offer of an allocation, for exporting it again.
-    pub(crate) fn of_allocation(driver: Driver, allocation_id: u64) -> Option<Arc<Self>> {
-        registry()
-            .get(&(driver.id(), allocation_id))
-            .and_then(Weak::upgrade)
+    /// The live offer of an allocation by this broker, for exporting it again.
+    pub(crate) fn of_allocation(
+        driver: Driver,
+        allocation_id: u64,
+        endpoint: Endpoint,
+        types: TypeFlags,
+    ) -> Option<Arc<Self>> {
+        Self::find(driver, allocation_id, endpoint, |offer| {
+            offer.types == types
+        })
     }
 
-    /// The live offer of an allocation, for one who holds its token.
+    /// The live offer of an allocation by this broker, for one who holds its token.
     pub(crate) fn under_token(
         driver: Driver,
         allocation_id: u64,
+        endpoint: Endpoint,
         token: &Token,
     ) -> Option<Arc<Self>> {
-        Self::of_allocation(driver, allocation_id).filter(|offer| offer.token.matches(token))
+        Self::find(driver, allocation_id, endpoint, |offer| {
+            offer.token.matches(token)
+        })
+    }
+
+    fn find(
+        driver: Driver,
+        allocation_id: u64,
+        endpoint: Endpoint,
+        wanted: impl Fn(&Self) -> bool,
+    ) -> Option<Arc<Self>> {
+        let key = (driver.id(), allocation_id, endpoint.0);
+        // All of them, since one that is dropped takes the lock.
+        let offers: Vec<Arc<Self>> = {
+            let registry = registry();
+            registry.get(&key).map(|offers| live(offers).collect())?
+        };
+        offers.into_iter().find(|offer| wanted(offer))
+    }
+
+    fn key(&self) -> Key {
+        (
+            self.driver.id(),
+            self.allocation_id,
+            self.broker.endpoint().0,
+        )
+    }
+}
+
+impl fmt::Debug for Offer {
+    /// Without the token and the driver's bytes: each of them gives access.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offer")
+            .field("allocation_id", &self.allocation_id)
+            .field("base", &self.base)
+            .field("size", &self.size)
+            .field("types", &self.types)
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,20 +140,26 @@ impl Drop for Offer {
         if identity::is_forked() {
             return;
         }
-        let key = (self.driver.id(), self.allocation_id);
+        let key = self.key();
         let mut registry = registry();
-        // A new offer of the same allocation may have taken the place already.
-        if registry
-            .get(&key)
-            .is_some_and(|entry| core::ptr::eq(entry.as_ptr(), self))
-        {
-            registry.remove(&key);
+        if let Some(offers) = registry.get_mut(&key) {
+            // A new offer of the same allocation may be there already.
+            offers.retain(|entry| !core::ptr::eq(entry.as_ptr(), self));
+            if offers.is_empty() {
+                registry.remove(&key);
+            }
         }
     }
 }
 
-/// By driver and allocation id.
-type Registry = HashMap<(usize, u64), Weak<Offer>>;
+fn live(offers: &[Weak<Offer>]) -> impl Iterator<Item = Arc<Offer>> {
+    offers.iter().filter_map(Weak::upgrade)
+}
+
+/// Driver, allocation, and the endpoint of the broker that answers for it: one
+/// broker's offers are not another one's, whose policy may be wider.
+type Key = (usize, u64, [u8; 16]);
+type Registry = HashMap<Key, Vec<Weak<Offer>>>;
 
 fn registry() -> MutexGuard<'static, Registry> {
     static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use core::sync::atomic::AtomicBool;
-use gpuipc_core::{HandleType, TypeList};
+use gpuipc_core::{HandleType, TypeFlags, TypeList};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,17 +169,20 @@ pub struct ExportOptions {
 }
 
 impl ExportOptions {
-    /// Offers no more than these types; by default, every type that the memory allows.
+    /// Offers no more than these types; by default, every type that the memory
+    /// allows. Others are not made at all: without PosixFd there is no descriptor
+    /// that anyone could ask for.
     #[must_use]
     pub fn types(mut self, types: &[HandleType]) -> Self {
         self.types = Some(distinct(types));
         self
     }
 
-    pub(crate) fn allows(&self, handle_type: HandleType) -> bool {
-        self.types
-            .as_ref()
-            .is_none_or(|types| types.contains(&handle_type))
+    pub(crate) fn flags(&self) -> TypeFlags {
+        match &self.types {
+            None => TypeFlags::all(),
+            Some(types) => types.iter().map(|handle_type| handle_type.flag()).collect(),
+        }
     }
 }
 

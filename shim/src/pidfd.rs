@@ -6,31 +6,43 @@
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::broker::trusts_user;
-use crate::ledger::SLOT_BYTES;
+use crate::ledger::maker_of_entry;
 use crate::options::Trust;
-use gpuipc_core::{Ticket, Token};
-use rustix::fs::{FileType, fstat};
-use rustix::io::{Errno, pread};
+use gpuipc_core::Ticket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// An exporter's process.
+pub(crate) struct Process {
+    fd: OwnedFd,
+    /// Whether its user is known to be trusted: the kernel said so at the socket
+    /// from which the descriptor is.
+    known: bool,
+}
+
+impl Process {
+    /// The process behind the socket of a trusted user's broker.
+    pub(crate) const fn behind_socket(fd: OwnedFd) -> Self {
+        Self { fd, known: true }
+    }
+}
 
 /// The process with this pid. Only to be asked for a pid of the own pid
 /// namespace: elsewhere the number is another process's.
-pub(crate) fn open(pid: u32) -> Result<OwnedFd, Failure> {
+pub(crate) fn open(pid: u32) -> Result<Process, Failure> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(Failure::refused(Step::FetchByNumber, Reason::ExporterGone))?;
-    pidfd_open(pid, PidfdFlags::empty()).map_err(refused)
+    let fd = pidfd_open(pid, PidfdFlags::empty()).map_err(refused)?;
+    Ok(Process { fd, known: false })
 }
 
 /// Fetches the descriptor that `ticket` names and proves that it is the one on offer.
-pub(crate) fn fetch(
-    process: impl AsFd,
-    ticket: &Ticket,
-    trust: &Trust,
-) -> Result<OwnedFd, Failure> {
+pub(crate) fn fetch(process: &Process, ticket: &Ticket, trust: &Trust) -> Result<OwnedFd, Failure> {
     let number = ticket.fd.ok_or(NO_DESCRIPTOR)?;
     // The order is the proof: the descriptor first, then the ledger anew.
-    let fd = get(&process, number)?;
+    let fd = get(process, number)?;
     if offer_lives(process, ticket, trust)? {
         Ok(fd)
     } else {
@@ -41,38 +53,52 @@ pub(crate) fn fetch(
     }
 }
 
-/// Whether the offer of `ticket` lives: its token stands in the ledger of a
-/// process of a trusted user.
+/// Whether the offer of `ticket` lives: it stands in the ledger of a process of
+/// a trusted user.
 pub(crate) fn offer_lives(
-    process: impl AsFd,
+    process: &Process,
     ticket: &Ticket,
     trust: &Trust,
 ) -> Result<bool, Failure> {
     let entry = ticket.ledger.ok_or(NO_DESCRIPTOR)?;
-    let ledger = get(&process, entry.fd)?;
-    // Before anything is read: reading an unknown descriptor may wait or act.
-    let stat = fstat(&ledger).map_err(refused)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-        || stat.st_dev != entry.device
-        || stat.st_ino != entry.inode
-    {
+    let ledger = get(process, entry.fd)?;
+    let Some(maker) = maker_of_entry(&ledger, ticket, &entry).map_err(refused)? else {
         return Ok(false);
+    };
+    // The file alone proves nothing: its maker may have given it away.
+    let trusted =
+        process.known || user_of(process.fd.as_fd()).is_some_and(|user| trusts_user(trust, user));
+    if trusted && trusts_user(trust, maker) {
+        Ok(true)
+    } else {
+        Err(Failure::refused(Step::FetchByNumber, Reason::NotTrusted))
     }
-    // Who made the ledger.
-    if !trusts_user(trust, stat.st_uid) {
-        return Err(Failure::refused(Step::FetchByNumber, Reason::NotTrusted));
-    }
-    let mut bytes = [0; SLOT_BYTES as usize];
-    let at = u64::from(entry.slot) * SLOT_BYTES;
-    let read = pread(&ledger, &mut bytes, at).map_err(refused)?;
-    Ok(read == bytes.len() && ticket.token.matches(&Token::new(bytes)))
+}
+
+/// The effective uid of a process, by /proc; `None` where that does not say, or
+/// no longer.
+fn user_of(process: BorrowedFd<'_>) -> Option<u32> {
+    let line = |text: &str, name: &str| -> Option<Vec<u32>> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace()
+            .map(|word| word.parse().ok())
+            .collect()
+    };
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()));
+    let pid = *line(&info.ok()?, "Pid:")?.first()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let user = *line(&status, "Uid:")?.get(1)?;
+    // Had the process ended before, the pid might have been another one's.
+    let now = Timespec::default();
+    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now));
+    (ended == Ok(0)).then_some(user)
 }
 
 /// In a handle that names none.
 const NO_DESCRIPTOR: Failure = Failure::refused(Step::FetchByNumber, Reason::NoDescriptor);
 
-fn get(process: &impl AsFd, number: i32) -> Result<OwnedFd, Failure> {
-    pidfd_getfd(process.as_fd(), number, PidfdGetfdFlags::empty()).map_err(refused)
+fn get(process: &Process, number: i32) -> Result<OwnedFd, Failure> {
+    pidfd_getfd(&process.fd, number, PidfdGetfdFlags::empty()).map_err(refused)
 }
 
 fn refused(errno: Errno) -> Failure {

@@ -23,6 +23,9 @@
 //! | `refuse-pidfd ERRNO` | `ok`: the same on `pidfd_getfd` |
 //! | `hammer FOLDER SEED MILLISECONDS` | `ok` and what was done: random offers and imports, handles exchanged through FOLDER |
 //! | `stop` | `ok`, and then the process stops (SIGSTOP) |
+//! | `debug` | `ok` and the Debug text of everything |
+//! | `hold FILE` | `ok NUMBER DEVICE INODE` of the file, which stays open |
+//! | `export-by-other-ipc FOLDER BUFFER LEN` | `ok OFFER HANDLE` |
 //! | `alarms`, `count-alarms` | `ok`: a signal every millisecond; `ok COUNT` |
 //! | `spawn-sleep` | `ok PID` of a program that waits |
 //! | `exec` | `ready`: this program anew in the same process |
@@ -341,6 +344,31 @@ impl Peer {
                 Ok(String::new())
             }
             "hammer" => hammer::hammer(self.driver, words),
+            "debug" => {
+                let (ipc, offers, mappings) = (&self.ipc, &self.offers, &self.mappings);
+                Ok(format!("{ipc:?} {offers:?} {mappings:?}").replace('\n', " "))
+            }
+            "hold" => {
+                use std::os::fd::AsRawFd;
+                use std::os::unix::fs::MetadataExt;
+                let path: String = word(words)?;
+                let file = std::fs::File::open(path).map_err(|_| NotOk::from("open"))?;
+                let meta = file.metadata().map_err(|_| NotOk::from("stat"))?;
+                let number = file.as_raw_fd();
+                self.ballast.push(file.into());
+                Ok(format!("{number} {} {}", meta.dev(), meta.ino()))
+            }
+            "export-by-other-ipc" => {
+                let folder: String = word(words)?;
+                let ptr = self.buffer(words)?.device_ptr();
+                let options = gpuipc::IpcOptions::default().socket_dir(folder);
+                let ipc = Ipc::with_options(self.driver, &options)?;
+                let exported = ipc.export(ptr, word(words)?, &ExportOptions::default())?;
+                let hex = to_hex(&exported.handles()[0].encode());
+                let id = self.id();
+                self.offers.insert(id, exported);
+                Ok(format!("{id} {hex}"))
+            }
             "alarms" => life::start_alarms().map(|()| String::new()),
             "count-alarms" => Ok(life::alarms().to_string()),
             "spawn-sleep" => life::spawn_sleep().map(|pid| pid.to_string()),
@@ -455,9 +483,8 @@ impl Peer {
             }
             Some(context)
         };
-        self.driver
-            .set_current_context(context)
-            .map_err(Error::from)?;
+        // SAFETY: the context was retained above, for good.
+        unsafe { self.driver.set_current_context(context) }.map_err(Error::from)?;
         Ok(String::new())
     }
 
@@ -472,6 +499,13 @@ impl Peer {
         if pid == 0 {
             let mut said = String::new();
             let ipc = self.ipc.take();
+            // Whatever a logger may format works in a child, too.
+            let _ = write!(
+                String::new(),
+                "{ipc:?} {:?} {:?}",
+                self.offers,
+                self.mappings
+            );
             if let Some(ipc) = &ipc {
                 let export = ipc.export(4096, 1, &ExportOptions::default()).map(drop);
                 let _ = write!(

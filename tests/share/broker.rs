@@ -127,10 +127,10 @@ fn a_cancelled_import_ends_without_waiting_for_its_deadline() {
 }
 
 #[test]
-fn a_broker_that_hangs_up_is_a_dead_exporter() {
+fn a_broker_that_hangs_up_though_its_process_lives_is_named_for_that() {
     // The importer tries again twice: a busy broker hangs up on who is silent.
     let (attempts, _) = Impostor::new().answers_with("timeout=20000", 3, |stream, _| drop(stream));
-    assert_eq!(attempts, ["PosixFd/broker-request/ExporterGone"]);
+    assert_eq!(attempts, ["PosixFd/broker-request/BrokerHungUp"]);
 }
 
 #[test]
@@ -421,14 +421,23 @@ fn names_of_dead_brokers_are_removed_and_living_ones_stay() {
     export(&mut first);
     let living = export(&mut second);
     std::fs::write(folder.join("ffffffff-another-host"), b"").expect("another host's name");
-    assert_eq!(names(), 3);
+    // What merely looks like a name is nobody's to remove.
+    let boot = living.host_id().to_string()[..8].to_owned();
+    for file in [
+        boot.clone(),
+        format!("{boot}-notes.txt"),
+        format!(".{boot}-{}", "0".repeat(32)),
+    ] {
+        std::fs::write(folder.join(file), b"precious").expect("a user's file");
+    }
+    assert_eq!(names(), 6);
     first.kill();
-    assert_eq!(names(), 3, "kill -9 leaves a name behind");
+    assert_eq!(names(), 6, "kill -9 leaves a name behind");
     let mut third = start();
     export(&mut third);
     assert_eq!(
         names(),
-        3,
+        6,
         "the dead name is gone, the living and the foreign ones are there"
     );
     assert_eq!(third.import(&living, "").used, "PosixFd");
@@ -508,4 +517,122 @@ fn too_many_descriptors_in_flight_make_the_broker_busy_and_nothing_worse() {
     drop(silent);
     let mem = importer.import(&by_broker_alone, "timeout=20000");
     importer.ok(&format!("read {} 42 0", mem.id));
+}
+
+#[test]
+fn a_folder_that_others_can_write_to_is_refused_unless_it_is_sticky() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    let folder = scratch.path().join("sockets");
+    std::fs::create_dir(&folder).expect("a folder");
+    let export = |mode| {
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).expect("its mode");
+        let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+            command.env("GPUIPC_SOCKET_DIR", &folder);
+        });
+        let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+        exporter.ask(&format!("export {buffer} 0 {LEN}"))
+    };
+    let refused = export(0o777);
+    assert!(
+        refused.starts_with("err BROKER_START") && refused.contains("sticky"),
+        "{refused}"
+    );
+    assert!(export(0o1777).starts_with("ok"));
+    assert!(export(0o755).starts_with("ok"));
+}
+
+#[test]
+fn two_ipcs_of_one_process_keep_their_brokers_and_policies_apart() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let (_, first) = pair.exporter.export(buffer, 0, LEN);
+    let folder = pair.scratch.path().join("other");
+    let answer = pair.exporter.ok(&format!(
+        "export-by-other-ipc {} {buffer} {LEN}",
+        folder.display()
+    ));
+    let second = gpuipc_tests::handle_of(answer.split(' ').nth(1).expect("a handle"));
+    let (one, two) = (
+        first.ticket().expect("a ticket"),
+        second.ticket().expect("a ticket"),
+    );
+    assert_ne!(one.endpoint, two.endpoint);
+    assert!(!one.token.matches(&two.token));
+    // Neither broker answers for the other's offers.
+    let crossed = forge(&first, |fields| {
+        if let Some(ticket) = &mut fields.ticket {
+            ticket.endpoint = two.endpoint;
+            (ticket.fd, ticket.ledger) = (None, None);
+        }
+    });
+    let refused = pair.importer.import_refused(&crossed, "");
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/OfferWithdrawn"]);
+    assert_eq!(pair.importer.import(&first, "").used, "PosixFd");
+    assert_eq!(pair.importer.import(&second, "").used, "PosixFd");
+    assert_eq!(pair.exporter.import(&second, "").used, "SameProcess");
+}
+
+#[test]
+fn a_type_that_was_not_offered_cannot_be_had_by_asking() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fabric", LEN);
+    let answer = pair
+        .exporter
+        .ok(&format!("export {buffer} 0 {LEN} types=Fabric"));
+    let handle = gpuipc_tests::handle_of(answer.split(' ').nth(1).expect("a handle"));
+    assert_eq!(handle.ticket().expect("a ticket").fd, None);
+    let curious = forge(&handle, |fields| fields.posix_fd = true);
+    let refused = pair.importer.import_refused(&curious, "types=PosixFd");
+    assert!(
+        refused
+            .attempts
+            .contains(&"PosixFd/broker-request/NoDescriptor".to_owned()),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_kernel_that_forbids_to_connect_does_not_make_the_exporter_dead() {
+    for call in ["connect", "socket"] {
+        let mut pair = Pair::new();
+        let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+        pair.exporter.ok(&format!("fill {buffer} 43"));
+        let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        pair.importer.ok(&format!("refuse {call} {}", libc::EPERM));
+        let mem = pair.importer.import(&handle, "");
+        assert_eq!(mem.attempts, ["PosixFd/broker-connect/BrokerUnreachable"]);
+        pair.importer.ok(&format!("read {} 43 0", mem.id));
+    }
+}
+
+#[test]
+fn debug_text_gives_nothing_away() {
+    let mut pair = Pair::new();
+    for memory in ["vmm-fabric", "cuda-malloc"] {
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        pair.importer.import(&handle, "");
+        for text in [pair.exporter.ok("debug"), pair.importer.ok("debug")] {
+            assert!(text.len() < 20_000, "{} bytes", text.len());
+            let token = *handle.ticket().expect("a ticket").token.as_bytes();
+            let secrets = [
+                Some(&token[..]),
+                handle.runtime_ipc().map(|bytes| &bytes[..]),
+                handle.fabric().map(|bytes| &bytes[..]),
+            ];
+            for secret in secrets.into_iter().flatten() {
+                let word = u64::from_le_bytes(secret[..8].try_into().expect("8 bytes"));
+                let list = format!("{:?}", &secret[..8]);
+                for form in [
+                    gpuipc_tests::to_hex(&secret[..8]),
+                    word.to_string(),
+                    list.trim_matches(['[', ']']).to_owned(),
+                ] {
+                    assert!(!text.contains(&form), "{form} is in {text}");
+                }
+            }
+        }
+    }
+    assert!(pair.exporter.ok("fork").ends_with("status=0"));
 }

@@ -103,6 +103,74 @@ fn another_process_s_descriptor_at_the_same_number_gives_nothing() {
 }
 
 #[test]
+fn a_ticket_leads_to_no_other_descriptor_than_its_own() {
+    let (mut pair, _, handle) = offered();
+    let (other, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let (_, theirs) = pair.exporter.export(other, 0, LEN);
+    let number = theirs.ticket().expect("a ticket").fd;
+    // The own token, and the number of memory that is offered under another one.
+    let forged = forge(&out_of_reach(&handle), |fields| {
+        if let Some(ticket) = &mut fields.ticket {
+            ticket.fd = number;
+        }
+    });
+    let refused = pair.importer.import_refused(&forged, "");
+    assert_eq!(
+        refused.attempts[1..],
+        ["PosixFd/pidfd_getfd/OfferWithdrawn"]
+    );
+    // No token, and a slot that nobody uses.
+    for slot in [60_000, 65_535, 65_536, u32::MAX] {
+        let forged = forge(&out_of_reach(&handle), |fields| {
+            if let Some(ticket) = &mut fields.ticket {
+                ticket.token = gpuipc_core::Token::new([0; 16]);
+                ticket.ledger = ticket
+                    .ledger
+                    .map(|entry| gpuipc_core::LedgerEntry { slot, ..entry });
+            }
+        });
+        let refused = pair.importer.import_refused(&forged, "");
+        assert_eq!(
+            refused.attempts[1..],
+            ["PosixFd/pidfd_getfd/OfferWithdrawn"],
+            "{slot}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_no_ledger_proves_nothing() {
+    let (mut pair, _, handle) = offered();
+    for file in ["/etc/passwd", "/proc/self/exe"] {
+        let answer = pair.exporter.ok(&format!("hold {file}"));
+        let numbers: Vec<u64> = answer
+            .split(' ')
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let bytes = std::fs::read(file).expect("everyone may read it");
+        let mut start = [0; 16];
+        start.copy_from_slice(&bytes[..16]);
+        let forged = forge(&out_of_reach(&handle), |fields| {
+            if let Some(ticket) = &mut fields.ticket {
+                ticket.token = gpuipc_core::Token::new(start);
+                ticket.ledger = Some(gpuipc_core::LedgerEntry {
+                    fd: i32::try_from(numbers[0]).expect("a number"),
+                    slot: 0,
+                    device: numbers[1],
+                    inode: numbers[2],
+                });
+            }
+        });
+        let refused = pair.importer.import_refused(&forged, "");
+        assert_eq!(
+            refused.attempts[1..],
+            ["PosixFd/pidfd_getfd/OfferWithdrawn"],
+            "{file}"
+        );
+    }
+}
+
+#[test]
 fn a_legacy_offer_is_known_to_live_by_its_ledger() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("cuda-malloc", LEN);

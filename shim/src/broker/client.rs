@@ -9,7 +9,7 @@ use crate::options::Trust;
 use crate::sys::{CuDevicePtr, CuResult};
 use crate::wait::{Ended, Wait};
 use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, connect};
 use std::os::fd::OwnedFd;
@@ -52,7 +52,7 @@ pub(crate) fn ask(
     reach: Reach<'_>,
     wait: &Wait,
 ) -> Result<Answer, Failure> {
-    let mut lost = 0;
+    let mut hung_up = 0;
     loop {
         let failure = match Connection::open(ticket.endpoint, reach, wait)
             .and_then(|broker| broker.ask(kind, ticket, allocation_id, wait))
@@ -64,9 +64,9 @@ pub(crate) fn ask(
             Reason::BrokerBusy => failure.step == Step::BrokerRequest,
             // A broker whose places are all taken hangs up on who is silent;
             // a request may have been on its way.
-            Reason::ExporterGone if failure.step == Step::BrokerRequest => {
-                lost += 1;
-                lost < 3
+            Reason::BrokerHungUp => {
+                hung_up += 1;
+                hung_up < 3
             }
             _ => false,
         };
@@ -84,7 +84,7 @@ pub(crate) fn ask(
 /// A descriptor of the process behind the broker's name (SO_PEERPIDFD), in
 /// whatever pid namespace it is; `None` where it cannot be had.
 pub(crate) fn process(ticket: &Ticket, reach: Reach<'_>, wait: &Wait) -> Option<OwnedFd> {
-    let socket = connect_to(ticket.endpoint, reach, wait).ok()?;
+    let (socket, _) = connect_to(ticket.endpoint, reach, wait).ok()?;
     peer_process(&socket).ok().flatten()
 }
 
@@ -101,13 +101,7 @@ struct Connection {
 impl Connection {
     fn open(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<Self, Failure> {
         let refused = |reason| Err(Failure::refused(Step::BrokerConnect, reason));
-        let socket = connect_to(endpoint, reach, wait)?;
-        let peer = Peer::of(&socket)
-            .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
-        if !peer.is_trusted(reach.trust) {
-            log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
-            return refused(Reason::NotTrusted);
-        }
+        let (socket, peer) = connect_to(endpoint, reach, wait)?;
         match peer_process(&socket) {
             Ok(process) => Ok(Self {
                 socket,
@@ -137,7 +131,11 @@ impl Connection {
             allocation_id,
             token: ticket.token,
         };
-        send(&self.socket, &request.encode(), None).map_err(lost)?;
+        match send(&self.socket, &request.encode(), None) {
+            // A broker that does not serve this user has said so, and hung up.
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(errno) => return Err(lost(errno)),
+        }
         let (reply, fd) = self.read_reply(&request, wait)?;
         let failed = |code, reason| {
             Err(Failure {
@@ -178,18 +176,20 @@ impl Connection {
         let bad = || Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply);
         let mut buffer = [0_u8; REPLY_BYTES + 1];
         let mut process_ended = false;
+        let mut reset = false;
         let received = loop {
             match receive(&self.socket, &mut buffer) {
                 Ok(received) => break received,
                 // What it had sent before it ended would have been there.
                 Err(Errno::AGAIN) if process_ended => return Err(lost(Errno::CONNRESET)),
                 Err(Errno::AGAIN) => process_ended = self.poll(wait)?,
-                Err(errno) => return Err(lost(errno)),
+                // Told once, ahead of what had been sent before.
+                Err(Errno::CONNRESET) if !reset => reset = true,
+                Err(errno) => return Err(self.hung_up(errno)),
             }
         };
         if received.length == 0 {
-            // The broker closes without an answer only when its process ends or it stops.
-            return Err(lost(Errno::CONNRESET));
+            return Err(self.hung_up(Errno::CONNRESET));
         }
         let reply = buffer
             .get(..received.length)
@@ -204,6 +204,10 @@ impl Connection {
                 Errno::MFILE,
             ));
         }
+        if reply.status == ReplyStatus::NotPermitted && reply.id == 0 {
+            // Said before anything was asked.
+            return Ok((reply, None));
+        }
         if reply.status == ReplyStatus::Malformed
             || reply.id != request.id
             || reply.allocation_id != request.allocation_id
@@ -215,6 +219,21 @@ impl Connection {
             (fd, None) => Ok((reply, fd)),
             // Whoever sends two is no broker; all are closed.
             _ => Err(bad()),
+        }
+    }
+
+    /// The end of the connection without an answer: of the process, if that is
+    /// known to have ended or nothing is known of it; else of a broker whose
+    /// places were all taken.
+    fn hung_up(&self, errno: Errno) -> Failure {
+        let lives = self.process.as_ref().is_some_and(|process| {
+            let now = Timespec::default();
+            poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
+        });
+        if lives {
+            Failure::os(Step::BrokerRequest, Reason::BrokerHungUp, errno)
+        } else {
+            lost(errno)
         }
     }
 
@@ -234,20 +253,27 @@ impl Connection {
     }
 }
 
-/// Connects under one of the broker's names.
-fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<OwnedFd, Failure> {
+/// Connects under the first of the broker's names behind which a trusted user's
+/// process is.
+fn connect_to(
+    endpoint: Endpoint,
+    reach: Reach<'_>,
+    wait: &Wait,
+) -> Result<(OwnedFd, Peer), Failure> {
     let mut addresses = vec![abstract_address(endpoint)];
     for folder in Folder::where_to_look(reach.socket_dir, reach.trust) {
         let path = folder.socket_path(endpoint).map_err(|_| Errno::NOENT);
         addresses.push(path.and_then(SocketAddrUnix::new));
     }
-    let mut refused = Errno::NOENT;
+    // The first name that was refused says most: the abstract one, if it is there.
+    let mut refused = None;
+    let mut stranger = None;
     for address in addresses {
-        match address
+        let connected = address
             .map_err(Ended::System)
-            .and_then(|address| connect_before(&address, wait))
-        {
-            Ok(socket) => return Ok(socket),
+            .and_then(|address| connect_before(&address, wait));
+        let socket = match connected {
+            Ok(socket) => socket,
             Err(Ended::TimedOut) => {
                 // Only a full backlog makes a connect wait.
                 return Err(Failure::os(
@@ -262,15 +288,25 @@ fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<Owned
             )) => {
                 return Err(Failure::os(Step::BrokerConnect, Reason::System, errno));
             }
-            Err(Ended::System(Errno::NOENT)) => {}
-            Err(Ended::System(errno)) => refused = errno,
+            Err(Ended::System(errno)) => {
+                refused.get_or_insert(errno);
+                continue;
+            }
+        };
+        let peer = Peer::of(&socket)
+            .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
+        if peer.is_trusted(reach.trust) {
+            return Ok((socket, peer));
         }
+        log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
+        stranger = Some(Failure::refused(Step::BrokerConnect, Reason::NotTrusted));
     }
-    Err(Failure::os(
+    let refused = refused.unwrap_or(Errno::NOENT);
+    Err(stranger.unwrap_or(Failure::os(
         Step::BrokerConnect,
         Reason::BrokerUnreachable,
         refused,
-    ))
+    )))
 }
 
 /// Connects; while the backlog is full, tries again until the wait ends.

@@ -24,8 +24,10 @@ use gpuipc_core::{Endpoint, Token};
 use name::{Folder, SocketFile};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A running broker; dropping it stops the thread.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub(crate) struct Broker {
     endpoint: Endpoint,
     /// Written once to stop the thread.
     stop: Arc<OwnedFd>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Running>>,
     /// Proves offers to those who cannot ask; `None` where it could not be made.
     ledger: Option<Arc<Ledger>>,
     /// The name in the file system, removed on drop; `None` where no folder
@@ -73,23 +75,28 @@ impl Broker {
         );
         let server = server::Server::new(
             driver,
+            endpoint,
             settings.trust.clone(),
             abstract_listener,
             file_listener,
             Arc::clone(&stop),
         );
-        let thread =
-            spawn_without_signals(move || server.run()).map_err(|error| Error::BrokerStart {
-                step: "starting a thread",
-                errno: error.raw_os_error().unwrap_or(0),
-                folder: None,
-            })?;
+        let (ending, ended) = channel::<()>();
+        let thread = spawn_without_signals(move || {
+            let _ending = ending;
+            server.run();
+        })
+        .map_err(|error| Error::BrokerStart {
+            step: "starting a thread",
+            errno: error.raw_os_error().unwrap_or(0),
+            folder: None,
+        })?;
         log::debug!(target: "gpuipc::broker", "serving as {endpoint}");
         Ok(Self {
             endpoint,
             ledger,
             stop,
-            thread: Mutex::new(Some(thread)),
+            thread: Mutex::new(Some(Running { thread, ended })),
             _file: file,
         })
     }
@@ -100,8 +107,8 @@ impl Broker {
     }
 
     /// Puts an offer's token into the ledger, if there is one with room.
-    pub(crate) fn enter(&self, token: &Token) -> Option<Entry> {
-        self.ledger.as_ref()?.enter(token)
+    pub(crate) fn enter(&self, token: &Token, fd: Option<i32>) -> Option<Entry> {
+        self.ledger.as_ref()?.enter(token, fd)
     }
 }
 
@@ -119,20 +126,37 @@ impl Drop for Broker {
         }
         // Fails only when the counter is full, and then it wakes the thread, too.
         let _ = rustix::io::write(self.stop.as_fd(), &1_u64.to_ne_bytes());
-        let thread = self
+        let running = self
             .thread
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(thread) = thread
-            // The broker's own thread may hold the last reference for a moment
-            // while it answers; it ends by itself.
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
+        // The broker's own thread may hold the last reference for a moment
+        // while it answers; it ends by itself.
+        let Some(running) =
+            running.filter(|running| running.thread.thread().id() != std::thread::current().id())
+        else {
+            return;
+        };
+        // Not for ever: it may be in a driver call that hangs, or in a logger
+        // that waits for this very thread. It owns all that it uses.
+        if running.ended.recv_timeout(TIME_TO_END) == Err(RecvTimeoutError::Disconnected)
+            && running.thread.join().is_err()
         {
             log::warn!(target: "gpuipc::broker", "the broker's thread had panicked");
         }
     }
+}
+
+/// How long a drop waits for the thread.
+const TIME_TO_END: Duration = Duration::from_secs(1);
+
+/// The thread.
+#[derive(Debug)]
+struct Running {
+    thread: JoinHandle<()>,
+    /// Disconnected by the thread's end; nothing is ever sent.
+    ended: Receiver<()>,
 }
 
 /// Starts a thread that no signal is delivered to: signals are the

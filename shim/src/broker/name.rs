@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// How many connections the kernel keeps waiting.
@@ -130,7 +130,9 @@ impl Folder {
             )(Errno::NAMETOOLONG));
         }
         self.make(trust)
-            .map_err(failed("making or checking the folder"))?;
+            .map_err(failed(
+                "making or checking the folder (others must not be able to write to it, unless it is sticky)",
+            ))?;
         self.sweep();
         let socket = new_socket().map_err(failed("socket"))?;
         let address = SocketAddrUnix::new(&early).map_err(failed("file name"))?;
@@ -164,10 +166,18 @@ impl Folder {
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
         if self.given {
-            return Ok(());
+            let meta = std::fs::metadata(&self.path)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            // Where others may write and rename, a name is nobody's own.
+            let open_to_all = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
+            return if open_to_all {
+                Err(Errno::PERM)
+            } else {
+                Ok(())
+            };
         }
         let meta = std::fs::symlink_metadata(&self.path)
-            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         if !meta.is_dir()
             || meta.uid() != rustix::process::geteuid().as_raw()
             || meta.mode() & 0o022 != 0
@@ -188,21 +198,35 @@ impl Folder {
             return;
         };
         for entry in entries.flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let early = name.starts_with('.');
-            let ours = name
-                .trim_start_matches('.')
-                .strip_prefix(&boot)
-                .is_some_and(|rest| rest.starts_with('-'));
+            let early = match kind_of_name(&entry, &boot) {
+                Some(early) => early,
+                None => continue,
+            };
             // An early name does not listen for a moment, and is none any more
             // in the next.
-            if ours && (!early || is_old(&entry)) && is_dead(&entry.path()) {
+            if (!early || is_old(&entry)) && is_dead(&entry.path()) {
                 // Another sweep may have been first.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
+}
+
+/// Whether a folder's entry is a broker's name of this host and user, and then
+/// whether it is an early one. Nothing else is ever touched.
+fn kind_of_name(entry: &std::fs::DirEntry, boot: &str) -> Option<bool> {
+    let name = entry.file_name();
+    let name = name.to_str()?;
+    let (early, name) = match name.strip_prefix('.') {
+        Some(rest) => (true, rest),
+        None => (false, name),
+    };
+    let endpoint = name.strip_prefix(boot)?.strip_prefix('-')?;
+    let is_endpoint =
+        endpoint.len() == 32 && endpoint.chars().all(|digit| digit.is_ascii_hexdigit());
+    let meta = entry.metadata().ok()?;
+    let is_ours = meta.file_type().is_socket() && meta.uid() == rustix::process::geteuid().as_raw();
+    (is_endpoint && is_ours).then_some(early)
 }
 
 /// Whether a file was there a minute ago.

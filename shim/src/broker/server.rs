@@ -8,7 +8,7 @@ use crate::offer::Offer;
 use crate::options::Trust;
 use crate::private_fd::PrivateFd;
 use crate::wait::timespec;
-use gpuipc_core::{REQUEST_BYTES, Reply, ReplyStatus, Request, RequestKind};
+use gpuipc_core::{Endpoint, REQUEST_BYTES, Reply, ReplyStatus, Request, RequestKind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -34,6 +34,7 @@ const POLL_FAILED_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Server {
     driver: Driver,
+    endpoint: Endpoint,
     trust: Trust,
     listeners: Vec<PrivateFd>,
     stop: Arc<OwnedFd>,
@@ -46,7 +47,6 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct Client {
     socket: PrivateFd,
-    trusted: bool,
     /// Another copy of the library in this process.
     own: bool,
     /// When it connected, or last had an answer.
@@ -63,6 +63,7 @@ enum Fate {
 impl Server {
     pub(super) fn new(
         driver: Driver,
+        endpoint: Endpoint,
         trust: Trust,
         abstract_listener: OwnedFd,
         file_listener: Option<OwnedFd>,
@@ -75,6 +76,7 @@ impl Server {
             .collect();
         Self {
             driver,
+            endpoint,
             trust,
             listeners,
             stop,
@@ -100,7 +102,7 @@ impl Server {
             // removing one moves none that is still to come.
             for index in (0..self.clients.len()).rev() {
                 if ready.clients.get(index).copied().unwrap_or(false)
-                    && serve(self.driver, &mut self.clients[index]) == Fate::Close
+                    && serve(self.driver, self.endpoint, &mut self.clients[index]) == Fate::Close
                 {
                     self.clients.swap_remove(index);
                 }
@@ -181,16 +183,22 @@ impl Server {
 
     /// Makes room for one more, if somebody has been silent for long enough.
     fn make_room(&mut self) -> bool {
-        match self.room_from() {
-            None => true,
-            Some(from) if from > Instant::now() => false,
-            Some(_) => {
-                let silent = |index: &usize| self.clients[*index].silent_since;
-                if let Some(oldest) = (0..self.clients.len()).min_by_key(silent) {
-                    log::debug!(target: "gpuipc::broker", "a silent client makes room");
-                    self.clients.swap_remove(oldest);
-                }
-                true
+        loop {
+            match self.room_from() {
+                None => return true,
+                Some(from) if from > Instant::now() => return false,
+                Some(_) => {}
+            }
+            let silent = |index: &usize| self.clients[*index].silent_since;
+            let Some(oldest) = (0..self.clients.len()).min_by_key(silent) else {
+                return true;
+            };
+            // Its request may have come meanwhile: then it is not silent.
+            let since = self.clients[oldest].silent_since;
+            let fate = serve(self.driver, self.endpoint, &mut self.clients[oldest]);
+            if fate == Fate::Close || self.clients[oldest].silent_since == since {
+                log::debug!(target: "gpuipc::broker", "a silent client makes room");
+                self.clients.swap_remove(oldest);
             }
         }
     }
@@ -211,9 +219,18 @@ impl Server {
                     log::debug!(target: "gpuipc::broker", "connection from {peer:?}");
                     let trusted = peer.is_ok_and(|peer| peer.is_trusted(&self.trust));
                     let own = peer.is_ok_and(Peer::is_self);
+                    if !trusted {
+                        // Told at once, so that strangers take no places. A
+                        // failure is theirs.
+                        let reply = Reply {
+                            status: ReplyStatus::NotPermitted,
+                            ..Reply::MALFORMED
+                        };
+                        let _ = send(&socket, &reply.encode(), None);
+                        continue;
+                    }
                     self.clients.push(Client {
                         socket: PrivateFd::new(socket),
-                        trusted,
                         own,
                         silent_since: Instant::now(),
                     });
@@ -239,7 +256,7 @@ struct Ready {
 }
 
 /// Takes one request from a client and answers it.
-fn serve(driver: Driver, client: &mut Client) -> Fate {
+fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
     // One byte more than a request, so that a longer message shows.
     let mut buffer = [0_u8; REQUEST_BYTES + 1];
     let received = match receive(&client.socket, &mut buffer) {
@@ -268,7 +285,7 @@ fn serve(driver: Driver, client: &mut Client) -> Fate {
         let _ = send(&client.socket, &Reply::MALFORMED.encode(), None);
         return Fate::Close;
     };
-    let (reply, offer) = answer(driver, &request, client);
+    let (reply, offer) = answer(driver, endpoint, &request, client);
     log::debug!(
         target: "gpuipc::broker",
         "request {} for allocation {:#x}: {:?}",
@@ -290,7 +307,7 @@ fn serve(driver: Driver, client: &mut Client) -> Fate {
         sent => sent,
     };
     client.silent_since = Instant::now();
-    if sent.is_ok() && client.trusted {
+    if sent.is_ok() {
         Fate::Keep
     } else {
         Fate::Close
@@ -298,12 +315,15 @@ fn serve(driver: Driver, client: &mut Client) -> Fate {
 }
 
 /// The reply to a request, and the offer whose descriptor goes with it.
-fn answer(driver: Driver, request: &Request, client: &Client) -> (Reply, Option<Arc<Offer>>) {
+fn answer(
+    driver: Driver,
+    endpoint: Endpoint,
+    request: &Request,
+    client: &Client,
+) -> (Reply, Option<Arc<Offer>>) {
     let plain = |status| (request.reply(status), None);
-    if !client.trusted {
-        return plain(ReplyStatus::NotPermitted);
-    }
-    let Some(offer) = Offer::under_token(driver, request.allocation_id, &request.token) else {
+    let Some(offer) = Offer::under_token(driver, request.allocation_id, endpoint, &request.token)
+    else {
         return plain(ReplyStatus::OfferWithdrawn);
     };
     match request.kind {
