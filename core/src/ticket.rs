@@ -33,17 +33,18 @@ pub struct Ticket {
     pub ledger: Option<LedgerEntry>,
 }
 
-/// Where the token stands in the exporter's ledger: a sealed file of 16-byte slots that the
+/// Where the token stands in the exporter's ledger: a sealed file of 32-byte slots that the
 /// exporter keeps open.
 ///
-/// The token stands there from before the handle exists until before the descriptor is closed. So
+/// A slot is the token (16 bytes), the descriptor's number or -1 (i64), and the same with every bit
+/// changed. It is filled from before the handle exists until before the descriptor is closed. So
 /// who fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds
-/// the token in the slot, has fetched the descriptor that was offered.
+/// token and number in the slot, has fetched the descriptor that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// The number that the ledger's descriptor has in the exporter, at least 0.
     pub fd: i32,
-    /// Which slot; the token is 16 bytes from 16 times this on.
+    /// Which slot: 32 bytes from 32 times this on.
     pub slot: u32,
     /// The file's `st_dev`.
     pub device: u64,
