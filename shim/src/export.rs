@@ -149,6 +149,22 @@ enum Way {
     },
 }
 
+impl Way {
+    /// The types that the memory was made for.
+    fn types(&self) -> TypeFlags {
+        match self {
+            Self::Legacy { .. } => TypeFlags::RUNTIME_IPC,
+            Self::Vmm { allowed, .. } => {
+                let has = |kind: u32| allowed & u64::from(kind) != 0;
+                let mut types = TypeFlags::empty();
+                types.set(TypeFlags::POSIX_FD, has(handle_type::POSIX_FILE_DESCRIPTOR));
+                types.set(TypeFlags::FABRIC, has(handle_type::FABRIC));
+                types
+            }
+        }
+    }
+}
+
 impl Allocation {
     /// Asks the driver what is at `ptr`. Needs no current context.
     fn around(driver: Driver, ptr: CuDevicePtr) -> Result<Self, Error> {
@@ -249,6 +265,7 @@ impl Allocation {
             attempts: Vec::new(),
             broker,
         };
+        let made_for = self.way.types();
         match self.way {
             Way::Legacy { context } => {
                 offer.runtime_ipc = offer.attempt(HandleType::RuntimeIpc, || {
@@ -260,13 +277,13 @@ impl Allocation {
                     }
                 })?;
             }
-            Way::Vmm { handle, allowed } => {
-                if allowed & u64::from(handle_type::POSIX_FILE_DESCRIPTOR) != 0 {
+            Way::Vmm { handle, .. } => {
+                if made_for.contains(TypeFlags::POSIX_FD) {
                     offer.fd = offer
                         .attempt(HandleType::PosixFd, || driver.mem_export_fd(&handle))?
                         .map(PrivateFd::new);
                 }
-                if allowed & u64::from(handle_type::FABRIC) != 0 {
+                if made_for.contains(TypeFlags::FABRIC) {
                     offer.fabric =
                         offer.attempt(HandleType::Fabric, || driver.mem_export_fabric(&handle))?;
                 }
@@ -280,10 +297,14 @@ impl Allocation {
             offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
         );
         if offer.runtime_ipc.is_none() && offer.fd.is_none() && offer.fabric.is_none() {
-            return Err(not_exportable(
-                offer.kind(),
-                core::mem::take(&mut offer.attempts),
-            ));
+            let excluded = HandleType::ALL.into_iter().filter(|handle_type| {
+                let flag = handle_type.flag();
+                made_for.contains(flag) && !types.contains(flag)
+            });
+            let refused = Failure::refused(Step::Select, Reason::NotAllowed);
+            let mut attempts = core::mem::take(&mut offer.attempts);
+            attempts.extend(excluded.map(|excluded| refused.attempt(excluded, Duration::ZERO)));
+            return Err(not_exportable(offer.kind(), attempts));
         }
         Ok(offer)
     }
@@ -298,9 +319,6 @@ impl Offer {
         export: impl FnOnce() -> Result<T, DriverError>,
     ) -> Result<Option<T>, Error> {
         if !self.types.contains(handle_type.flag()) {
-            let refused = Failure::refused(Step::Select, Reason::NotAllowed);
-            self.attempts
-                .push(refused.attempt(handle_type, Duration::ZERO));
             return Ok(None);
         }
         let start = Instant::now();

@@ -366,7 +366,7 @@ fn a_user_without_a_number_learns_what_to_set() {
     std::fs::create_dir(place.path("machine")).expect("a new folder");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
     std::fs::set_permissions(place.path("machine"), open).expect("it is ours");
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
     std::fs::set_permissions(place.path(""), open).expect("it is ours");
     let unmapped = [
         "setpriv",
