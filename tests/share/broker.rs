@@ -1,8 +1,8 @@
-//! The broker and whoever takes its place: silent, closing, lying, of another user.
+//! The broker and whoever takes its place: silent, closing, lying.
 
-use crate::{PROGRAM, Pair, peer};
+use crate::{Pair, peer};
 use gpuipc_core::{GpuIpcMemHandle, Reply, ReplyStatus, Request};
-use gpuipc_tests::{Peer, Scratch, forge, skip};
+use gpuipc_tests::{Peer, forge};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -215,7 +215,7 @@ fn a_descriptor_that_is_not_the_driver_s_is_refused_by_the_driver() {
 }
 
 /// A connection of the test's own to an exporter's broker.
-fn connect_to(handle: &GpuIpcMemHandle) -> UnixStream {
+pub(crate) fn connect_to(handle: &GpuIpcMemHandle) -> UnixStream {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -280,169 +280,6 @@ fn a_client_that_asks_without_reading_is_cut_off() {
     assert_eq!(pair.importer.import(&handle, "").used, "PosixFd");
 }
 
-/// A copy of the helper program that every user may run, and its folder.
-fn program_for_everyone(scratch: &Scratch) -> String {
-    use std::os::unix::fs::PermissionsExt;
-    let path = scratch.path().join("peer");
-    std::fs::copy(PROGRAM, &path).expect("a copy");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
-    path.to_string_lossy().into_owned()
-}
-
-fn as_user(scratch: &Scratch, program: &str, uid: u32, trust: &str) -> Peer {
-    use std::os::unix::process::CommandExt;
-    Peer::start_with(program, scratch, |command| {
-        command
-            .uid(uid)
-            .gid(uid)
-            .current_dir("/")
-            .env("GPUIPC_TRUST", trust);
-    })
-}
-
-const NOBODY: u32 = 65534;
-const SOMEONE: u32 = 12345;
-
-/// What becomes of an import from one user's process by another's, with each
-/// side's policy: `ok`, or the attempt that failed.
-fn between_users(exporter: (u32, &str), importer: (u32, &str)) -> String {
-    let scratch = Scratch::new();
-    let program = program_for_everyone(&scratch);
-    let mut exporter = as_user(&scratch, &program, exporter.0, exporter.1);
-    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-    exporter.ok(&format!("fill {buffer} 41"));
-    let (_, handle) = exporter.export(buffer, 0, LEN);
-    let mut importer = as_user(&scratch, &program, importer.0, importer.1);
-    let answer = importer.ask(&format!(
-        "import {}",
-        gpuipc_tests::to_hex(&handle.encode())
-    ));
-    if let Some(rest) = answer.strip_prefix("ok ") {
-        let id = rest.split(' ').next().expect("a number").to_owned();
-        importer.ok(&format!("read {id} 41 0"));
-        return "ok".to_owned();
-    }
-    answer.split(' ').nth(2).expect("the attempts").to_owned()
-}
-
-fn can_be_other_users() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skip("only root can start processes of other users");
-    }
-    root
-}
-
-#[test]
-fn both_sides_refuse_another_user() {
-    if !can_be_other_users() {
-        return;
-    }
-    let import = |exporter, importer| between_users((exporter, ""), (importer, ""));
-    assert_eq!(import(SOMEONE, SOMEONE), "ok");
-    assert_eq!(import(NOBODY, NOBODY), "ok");
-    // The importer does not give its token to another user's process.
-    assert_eq!(import(SOMEONE, NOBODY), "PosixFd/broker-connect/NotTrusted");
-    assert_eq!(import(SOMEONE, 0), "PosixFd/broker-connect/NotTrusted");
-    // Root's broker is trusted, but does not serve everyone.
-    assert_eq!(import(0, SOMEONE), "PosixFd/broker-request/UserRefused");
-}
-
-#[test]
-fn other_users_are_served_once_both_sides_trust_them() {
-    if !can_be_other_users() {
-        return;
-    }
-    assert_eq!(between_users((SOMEONE, "65534"), (NOBODY, "12345")), "ok");
-    assert_eq!(between_users((SOMEONE, ""), (0, "12345")), "ok");
-    assert_eq!(between_users((SOMEONE, "token"), (NOBODY, "token")), "ok");
-    // One side alone is not enough.
-    assert_eq!(
-        between_users((SOMEONE, ""), (NOBODY, "token")),
-        "PosixFd/broker-request/UserRefused"
-    );
-    assert_eq!(
-        between_users((SOMEONE, "token"), (NOBODY, "")),
-        "PosixFd/broker-connect/NotTrusted"
-    );
-}
-
-#[test]
-fn a_folder_of_one_s_own_carries_the_broker_across_network_namespaces() {
-    use std::process::Command;
-    let unshare = Command::new("unshare").args(["--net", "true"]).output();
-    if !unshare.is_ok_and(|output| output.status.success()) {
-        return skip("unshare --net does not work here");
-    }
-    let scratch = Scratch::new();
-    let folder = scratch.path().join("sockets");
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
-        command.env("GPUIPC_SOCKET_DIR", &folder);
-    });
-    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-    exporter.ok(&format!("fill {buffer} 51"));
-    let (_, handle) = exporter.export(buffer, 0, LEN);
-    let mut importer = Peer::start_with("unshare", &scratch, |command| {
-        command
-            .args(["--net", PROGRAM])
-            .env("GPUIPC_SOCKET_DIR", &folder);
-    });
-    let mem = importer.import(&handle, "");
-    importer.ok(&format!("read {} 51 0", mem.id));
-}
-
-#[test]
-fn a_folder_whose_path_is_too_long_is_named_with_the_limit() {
-    let scratch = Scratch::new();
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
-        command.env("GPUIPC_SOCKET_DIR", scratch.path().join("x".repeat(80)));
-    });
-    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-    let refused = exporter.err(&format!("export {buffer} 0 {LEN}"));
-    assert_eq!(refused.status, "BROKER_START");
-    assert!(refused.text.contains("107"), "{}", refused.text);
-}
-
-#[test]
-fn names_of_dead_brokers_are_removed_and_living_ones_stay() {
-    let scratch = Scratch::new();
-    let folder = scratch.path().join("sockets");
-    let start = || {
-        Peer::start_with(PROGRAM, &scratch, |command| {
-            command.env("GPUIPC_SOCKET_DIR", &folder);
-        })
-    };
-    let names = || std::fs::read_dir(&folder).expect("the folder").count();
-    let export = |peer: &mut Peer| {
-        let (buffer, _) = peer.alloc("vmm-fd", LEN);
-        peer.export(buffer, 0, LEN).1
-    };
-    let (mut first, mut second) = (start(), start());
-    export(&mut first);
-    let living = export(&mut second);
-    std::fs::write(folder.join("ffffffff-another-host"), b"").expect("another host's name");
-    // What merely looks like a name is nobody's to remove.
-    let boot = living.host_id().to_string()[..8].to_owned();
-    for file in [
-        boot.clone(),
-        format!("{boot}-notes.txt"),
-        format!(".{boot}-{}", "0".repeat(32)),
-    ] {
-        std::fs::write(folder.join(file), b"precious").expect("a user's file");
-    }
-    assert_eq!(names(), 6);
-    first.kill();
-    assert_eq!(names(), 6, "kill -9 leaves a name behind");
-    let mut third = start();
-    export(&mut third);
-    assert_eq!(
-        names(),
-        6,
-        "the dead name is gone, the living and the foreign ones are there"
-    );
-    assert_eq!(third.import(&living, "").used, "PosixFd");
-}
-
 #[test]
 fn a_full_backlog_is_waited_for_and_named_at_the_deadline() {
     let mut impostor = Impostor::new();
@@ -469,77 +306,6 @@ fn a_full_backlog_is_waited_for_and_named_at_the_deadline() {
         .import_refused(&impostor.handle, "timeout=700");
     assert_eq!(refused.attempts, ["PosixFd/broker-connect/BrokerBusy"]);
     assert!(start.elapsed() >= Duration::from_millis(600));
-}
-
-#[test]
-fn too_many_descriptors_in_flight_make_the_broker_busy_and_nothing_worse() {
-    if !can_be_other_users() {
-        return;
-    }
-    // An ordinary user's descriptors in flight are limited by its table's size.
-    let scratch = Scratch::new();
-    let program = program_for_everyone(&scratch);
-    let mut exporter = as_user(&scratch, &program, SOMEONE, "");
-    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-    exporter.ok(&format!("fill {buffer} 42"));
-    let (_, handle) = exporter.export(buffer, 0, LEN);
-    exporter.ok("nofile 64");
-    let ticket = handle.ticket().expect("a ticket");
-    let request = Request {
-        kind: gpuipc_core::RequestKind::FetchFd,
-        id: 1,
-        allocation_id: handle.allocation_id(),
-        token: ticket.token,
-    };
-    // This test is root, whom the broker serves; it never reads.
-    let mut silent = Vec::new();
-    for _ in 0..100 {
-        let mut stream = connect_to(&handle);
-        if stream.write_all(&request.encode()).is_err() {
-            break;
-        }
-        silent.push(stream);
-        // One after the other, since the broker's own table is small, too.
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let by_broker_alone = forge(&handle, |fields| {
-        if let Some(ticket) = &mut fields.ticket {
-            (ticket.fd, ticket.ledger) = (None, None);
-        }
-    });
-    let mut importer = as_user(&scratch, &program, SOMEONE, "");
-    let refused = importer.import_refused(&by_broker_alone, "timeout=600");
-    assert!(
-        refused.attempts == ["PosixFd/broker-request/BrokerBusy"]
-            || refused.attempts == ["PosixFd/broker-request/TimedOut"],
-        "{refused:?}"
-    );
-    drop(silent);
-    let mem = importer.import(&by_broker_alone, "timeout=20000");
-    importer.ok(&format!("read {} 42 0", mem.id));
-}
-
-#[test]
-fn a_folder_that_others_can_write_to_is_refused_unless_it_is_sticky() {
-    use std::os::unix::fs::PermissionsExt;
-    let scratch = Scratch::new();
-    let folder = scratch.path().join("sockets");
-    std::fs::create_dir(&folder).expect("a folder");
-    let export = |mode| {
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).expect("its mode");
-        let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
-            command.env("GPUIPC_SOCKET_DIR", &folder);
-        });
-        let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-        exporter.ask(&format!("export {buffer} 0 {LEN}"))
-    };
-    let refused = export(0o777);
-    assert!(
-        refused.starts_with("err BROKER_START") && refused.contains("sticky"),
-        "{refused}"
-    );
-    assert!(export(0o1777).starts_with("ok"));
-    assert!(export(0o755).starts_with("ok"));
 }
 
 #[test]

@@ -10,9 +10,11 @@ mod hostile;
 mod kills;
 mod lifetimes;
 mod load;
+mod names;
 mod pidfd;
 mod process;
 mod round_trip;
+mod users;
 
 use gpuipc_tests::{Peer, Scratch};
 
