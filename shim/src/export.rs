@@ -291,11 +291,6 @@ impl Allocation {
                 offer.reference = Some(handle);
             }
         }
-        // Before the first handle exists.
-        offer.entry = offer.broker.enter(
-            &offer.token,
-            offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
-        );
         if offer.runtime_ipc.is_none() && offer.fd.is_none() && offer.fabric.is_none() {
             let excluded = HandleType::ALL.into_iter().filter(|handle_type| {
                 let flag = handle_type.flag();
@@ -306,6 +301,11 @@ impl Allocation {
             attempts.extend(excluded.map(|excluded| refused.attempt(excluded, Duration::ZERO)));
             return Err(not_exportable(offer.kind(), attempts));
         }
+        // Before the first handle exists.
+        offer.entry = offer.broker.enter(
+            &offer.token,
+            offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
+        );
         Ok(offer)
     }
 }

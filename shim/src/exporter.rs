@@ -182,6 +182,10 @@ impl<'a> Exporter<'a> {
 const fn may_go_around(reason: Reason) -> bool {
     matches!(
         reason,
-        Reason::BrokerUnreachable | Reason::BrokerBusy | Reason::BrokerBadReply | Reason::TimedOut
+        Reason::BrokerUnreachable
+            | Reason::BrokerBusy
+            | Reason::BrokerHungUp
+            | Reason::BrokerBadReply
+            | Reason::TimedOut
     )
 }

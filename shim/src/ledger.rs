@@ -29,7 +29,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a slot: the token, and which descriptor it is for.
-pub(crate) const SLOT_BYTES: usize = 32;
+const SLOT_BYTES: usize = 32;
 /// Offers with a descriptor at one time; more have no slot, and are only to be
 /// had from the broker. The file is sparse: a page is taken when it is used.
 const SLOTS: u32 = 65_536;

@@ -19,7 +19,7 @@ struct Impostor {
     listener: OwnedFd,
     handle: GpuIpcMemHandle,
     importer: Peer,
-    _pair: Pair,
+    pair: Pair,
 }
 
 impl Impostor {
@@ -55,7 +55,7 @@ impl Impostor {
             listener,
             handle,
             importer,
-            _pair: pair,
+            pair,
         }
     }
 
@@ -131,6 +131,26 @@ fn a_broker_that_hangs_up_though_its_process_lives_is_named_for_that() {
     // The importer tries again twice: a busy broker hangs up on who is silent.
     let (attempts, _) = Impostor::new().answers_with("timeout=20000", 3, |stream, _| drop(stream));
     assert_eq!(attempts, ["PosixFd/broker-request/BrokerHungUp"]);
+}
+
+#[test]
+fn a_broker_that_hangs_up_is_gone_around_by_the_descriptor_s_number() {
+    let mut impostor = Impostor::new();
+    impostor.pair.exporter.ok("fill 1 32");
+    let (_, honest) = impostor.pair.exporter.export(1, 0, LEN);
+    let kept = honest.ticket().expect("a ticket");
+    let handle = forge(&impostor.handle, |fields| {
+        if let Some(ticket) = &mut fields.ticket {
+            (ticket.fd, ticket.ledger) = (kept.fd, kept.ledger);
+        }
+    });
+    let (listener, importer) = (&impostor.listener, &mut impostor.importer);
+    let mem = std::thread::scope(|scope| {
+        scope.spawn(move || (0..3).for_each(|_| drop(accept(listener))));
+        importer.import(&handle, "timeout=20000")
+    });
+    assert_eq!(mem.attempts, ["PosixFd/broker-request/BrokerHungUp"]);
+    importer.ok(&format!("read {} 32 0", mem.id));
 }
 
 #[test]
