@@ -122,12 +122,17 @@ fn range(state: &State, start: u64, piece: &Piece) -> (u64, u64) {
     }
 }
 
-/// `cuMemGetAddressRange_v2`. It needs a context of the right device.
+/// `cuMemGetAddressRange_v2`. It needs a context of the memory's own device, or
+/// of one that has rights to it (seen on two H200, driver 580).
 pub(crate) fn mem_get_address_range(base: Out<u64>, size: Out<usize>, ptr: u64) -> Answer {
     let state = state();
     let device = state.current_device()?;
     let (start, piece) = state.piece_at(ptr).ok_or(CuResult::NOT_FOUND)?;
-    if piece.on_gpu() && ordinal(piece) != device {
+    let has_rights = match &piece.origin {
+        Origin::Mapped { access, .. } => access.allows(device, false),
+        _ => false,
+    };
+    if piece.on_gpu() && ordinal(piece) != device && !has_rights {
         return Err(CuResult::NOT_FOUND);
     }
     // The base of host VMM memory is 0 (seen on an H200, driver 580).

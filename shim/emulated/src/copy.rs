@@ -4,6 +4,7 @@
 use crate::Answer;
 use crate::border::{In, Out, host_memory};
 use crate::config::config;
+use crate::piece::Origin;
 use crate::pools::is_freed;
 use crate::state::{State, state};
 use crate::storage::Storage;
@@ -166,8 +167,20 @@ fn chunks(part: &Part) -> impl Iterator<Item = (&Storage, u64, usize)> {
     })
 }
 
-/// `cuMemsetD8_v2`.
+/// `cuMemsetD8_v2`. A copy finds its way to `cuMemAlloc` memory of another GPU,
+/// a fill does not: it needs a context of the memory's own (seen on two H200,
+/// driver 580).
 pub(crate) fn memset_d8(to: u64, value: u8, count: usize) -> Answer {
+    {
+        let state = state();
+        let here = state.current_device()?;
+        if let Some((_, piece)) = state.piece_at(to)
+            && let Origin::Alloc { device, .. } = piece.origin
+            && device != here
+        {
+            return Err(CuResult::INVALID_VALUE);
+        }
+    }
     for part in parts(to, count, true)? {
         part.storage.fill(part.offset, value, part.len)?;
     }

@@ -32,6 +32,8 @@ mod field {
     pub(super) const BUFFER_ID: Range<usize> = 24..32;
     pub(super) const ROOM: Range<usize> = 32..40;
     pub(super) const PID: Range<usize> = 40..44;
+    /// Differs with the current device, and nobody looks at it either.
+    pub(super) const DEVICE: Range<usize> = 44..48;
     pub(super) const CHECK: Range<usize> = 56..64;
     pub(super) const CHECKED: Range<usize> = 0..56;
 }
@@ -46,6 +48,8 @@ struct Named {
     room: u64,
     /// The owner's pid as it sees it itself.
     pid: u32,
+    /// The device whose context was current.
+    device: u32,
 }
 
 /// Bytes of the block around memory.
@@ -61,6 +65,7 @@ fn encode(named: Named) -> CuIpcMemHandle {
     bytes[field::BUFFER_ID].copy_from_slice(&named.buffer_id.to_le_bytes());
     bytes[field::ROOM].copy_from_slice(&named.room.to_le_bytes());
     bytes[field::PID].copy_from_slice(&named.pid.to_le_bytes());
+    bytes[field::DEVICE].copy_from_slice(&named.device.to_le_bytes());
     let check = check(&bytes[field::CHECKED]);
     bytes[field::CHECK].copy_from_slice(&check.to_le_bytes());
     CuIpcMemHandle { reserved: bytes }
@@ -78,6 +83,10 @@ fn decode(handle: &CuIpcMemHandle) -> Option<Named> {
         buffer_id: long(field::BUFFER_ID)?,
         room: long(field::ROOM)?,
         pid: bytes[field::PID].try_into().map(u32::from_le_bytes).ok()?,
+        device: bytes[field::DEVICE]
+            .try_into()
+            .map(u32::from_le_bytes)
+            .ok()?,
     })
 }
 
@@ -88,11 +97,12 @@ pub(crate) fn check(bytes: &[u8]) -> u64 {
     })
 }
 
-/// `cuIpcGetMemHandle`: an address inside gives the handle of the whole.
+/// `cuIpcGetMemHandle`: an address inside gives the handle of the whole. In
+/// another GPU's context it gives other bytes (seen on two H200, driver 580).
 pub(crate) fn ipc_get_mem_handle(handle: Out<CuIpcMemHandle>, ptr: u64) -> Answer {
     handle.check()?;
     let mut state = state();
-    state.current_device()?;
+    let device = state.current_device()?;
     let (start, piece) = state.piece_at(ptr).ok_or(CuResult::INVALID_VALUE)?;
     if !matches!(piece.origin, Origin::Alloc { .. }) {
         return Err(CuResult::INVALID_VALUE);
@@ -105,6 +115,7 @@ pub(crate) fn ipc_get_mem_handle(handle: Out<CuIpcMemHandle>, ptr: u64) -> Answe
         buffer_id,
         room,
         pid: std::process::id(),
+        device: u32::try_from(device).map_err(|_| CuResult::UNKNOWN)?,
     }))
 }
 
@@ -215,6 +226,7 @@ mod tests {
             buffer_id: 0x38c,
             room: 0x20_0000,
             pid: 4242,
+            device: 1,
         };
         let handle = encode(named);
         assert_eq!(decode(&handle), Some(named));
