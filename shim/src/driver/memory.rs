@@ -1,0 +1,115 @@
+//! `cuMemAlloc` memory: allocating, copying, asking about pointers, legacy handles.
+
+#![allow(unsafe_code)]
+
+use super::{Driver, DriverCause, DriverError, Result, Timer, call};
+use crate::sys::{self, CuDevicePtr, CuIpcMemHandle, CuResult};
+use core::ffi::c_void;
+
+impl Driver {
+    /// `cuMemAlloc_v2` on the current context's GPU.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` (2), `INVALID_CONTEXT` (201), `INVALID_VALUE` (1) for 0 bytes.
+    pub fn mem_alloc(self, bytes: usize) -> Result<CuDevicePtr> {
+        let mut ptr = 0;
+        call!(self, mem_alloc(&mut ptr, bytes))?;
+        Ok(ptr)
+    }
+
+    /// `cuMemFree_v2`: waits for the GPU, then frees.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for anything that `cuMemAlloc` did not return.
+    pub fn mem_free(self, ptr: CuDevicePtr) -> Result<()> {
+        call!(self, mem_free(ptr))
+    }
+
+    /// `cuMemcpyHtoD_v2`: copies `from` to device memory. From pageable memory it
+    /// may return before the bytes are there; [`Driver::synchronize`] waits for them.
+    ///
+    /// # Safety
+    /// `to .. to + from.len()` is device memory, or host memory that no Rust
+    /// reference covers.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) where `to` is not writable device memory,
+    /// `INVALID_CONTEXT` (201).
+    pub unsafe fn memcpy_htod(self, to: CuDevicePtr, from: &[u8]) -> Result<()> {
+        call!(self, memcpy_htod(to, from.as_ptr().cast(), from.len()))
+    }
+
+    /// `cuMemcpyDtoH_v2`: copies device memory to `to` and waits.
+    ///
+    /// # Safety
+    /// `from .. from + to.len()` is device memory, or host memory that no
+    /// mutable Rust reference covers.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) where `from` is not readable device memory,
+    /// `INVALID_CONTEXT` (201).
+    pub unsafe fn memcpy_dtoh(self, to: &mut [u8], from: CuDevicePtr) -> Result<()> {
+        call!(self, memcpy_dtoh(to.as_mut_ptr().cast(), from, to.len()))
+    }
+
+    /// `cuPointerGetAttribute`, for attributes of at most eight bytes; shorter
+    /// answers come zero-extended. Needs no current context.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for a pointer that CUDA does not know, or an
+    /// attribute that this driver does not know.
+    pub fn pointer_attribute(self, attribute: u32, ptr: CuDevicePtr) -> Result<u64> {
+        // Far more bytes than any attribute has. On little-endian machines a
+        // shorter answer is its own value.
+        let mut value = [0_u64; 8];
+        call!(
+            self,
+            pointer_get_attribute(value.as_mut_ptr().cast::<c_void>(), attribute, ptr)
+        )?;
+        Ok(value[0])
+    }
+
+    /// `cuMemGetAddressRange_v2`: base and length of the allocation around
+    /// `ptr`. Needs a context of the memory's GPU.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201), `NOT_FOUND` (500).
+    pub fn address_range(self, ptr: CuDevicePtr) -> Result<(CuDevicePtr, usize)> {
+        let (mut base, mut size) = (0, 0);
+        call!(self, mem_get_address_range(&mut base, &mut size, ptr))?;
+        Ok((base, size))
+    }
+
+    /// `cuIpcGetMemHandle`: the legacy handle of the allocation around `ptr`.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that legacy IPC cannot share,
+    /// `INVALID_CONTEXT` (201) without a context.
+    pub fn ipc_get_mem_handle(self, ptr: CuDevicePtr) -> Result<[u8; 64]> {
+        let mut handle = CuIpcMemHandle { reserved: [0; 64] };
+        call!(self, ipc_get_mem_handle(&mut handle, ptr))?;
+        Ok(handle.reserved)
+    }
+
+    /// `cuIpcOpenMemHandle_v2` with lazy peer access: maps the allocation into
+    /// the current context. A second open gives the same address and counts.
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE` (400) once the exporter has exited, `INVALID_VALUE` (1)
+    /// for freed memory or bytes that are no handle, `INVALID_CONTEXT` (201)
+    /// without a context or in the exporter itself, `TOO_MANY_PEERS` (711).
+    pub(crate) fn ipc_open_mem_handle(self, handle: &[u8; 64]) -> Result<CuDevicePtr> {
+        let mut ptr = 0;
+        let handle = CuIpcMemHandle { reserved: *handle };
+        call!(
+            self,
+            ipc_open_mem_handle(&mut ptr, handle, sys::IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        )?;
+        Ok(ptr)
+    }
+
+    /// `cuIpcCloseMemHandle`: undoes one open.
+    pub(crate) fn ipc_close_mem_handle(self, ptr: CuDevicePtr) -> Result<()> {
+        call!(self, ipc_close_mem_handle(ptr))
+    }
+}
