@@ -12,6 +12,8 @@ pub(crate) type Got<T = ()> = Result<T, CuResult>;
 pub(crate) const MISSING: CuResult = CuResult(u32::MAX);
 /// Nobody answers any more.
 pub(crate) const GONE: CuResult = CuResult(u32::MAX - 1);
+/// The process has no memory there that its CPU may use so.
+pub(crate) const NOT_FOR_CPU: CuResult = CuResult(u32::MAX - 2);
 
 macro_rules! ops {
     ($($op:ident),* $(,)?) => {
@@ -37,6 +39,11 @@ ops! {
     Granularity, Create, Release, Retain, Properties,
     Export, ImportFd, ImportNumber, ImportFabric,
     Reserve, AddressFree, Map, Unmap, SetAccess, SetAccessOfTwo, GetAccess,
+    CpuRead, CpuWrite,
+    StreamCreate, StreamSynchronize, StreamDestroy,
+    PoolDefault, PoolCreate, PoolDestroy, PoolSetAccess, PoolGetAccess,
+    PoolExport, PoolImport, PoolExportPointer, PoolImportPointer,
+    PoolAlloc, AllocAsync, FreeAsync,
 }
 
 /// A call or its answer as it travels.
@@ -120,7 +127,8 @@ impl Reply {
         }
     }
 
-    fn got(self) -> Got<Self> {
+    /// The code as an error, if it is one.
+    pub(crate) fn got(self) -> Got<Self> {
         match CuResult(self.message.number) {
             CuResult::SUCCESS => Ok(self),
             code => Err(code),
@@ -136,6 +144,20 @@ pub(crate) fn word(value: i32) -> u64 {
 /// An argument as a signed number.
 pub(crate) fn int(value: u64) -> i32 {
     i32::try_from(value.cast_signed()).unwrap_or(i32::MIN)
+}
+
+/// A location as one argument.
+fn place(kind: u32, id: i32) -> u64 {
+    u64::from(kind) << 32 | u64::from(id.cast_unsigned())
+}
+
+/// What [`place`] was made of.
+pub(crate) fn place_of(value: u64) -> CuMemLocation {
+    let [a, b, c, d, rest @ ..] = value.to_le_bytes();
+    CuMemLocation {
+        kind: u32::from_le_bytes(rest),
+        id: i32::from_le_bytes([a, b, c, d]),
+    }
 }
 
 /// An exported descriptor.
@@ -372,12 +394,27 @@ pub(crate) trait Ask {
     }
     /// Both GPUs in one call.
     fn set_access_of_two(&self, ptr: u64, size: u64, devices: [i32; 2], flags: u32) -> Got {
-        let [one, other] = devices.map(word);
+        let places = devices.map(|device| (location::DEVICE, device));
+        self.set_access_of_places(ptr, size, places, flags)
+    }
+    /// Two locations, each a kind and an id, in one call.
+    fn set_access_of_places(&self, ptr: u64, size: u64, of: [(u32, i32); 2], flags: u32) -> Got {
+        let [one, other] = of.map(|(kind, id)| place(kind, id));
         let values = [ptr, size, one, other, flags.into()];
         self.done(Op::SetAccessOfTwo, &values)
     }
     fn get_access(&self, ptr: u64, kind: u32, id: i32) -> Got<u64> {
         self.value(Op::GetAccess, &[ptr, kind.into(), word(id)])
+    }
+
+    /// Eight bytes by the CPU, without the driver: only where the driver said
+    /// that a location of the CPU's has rights.
+    fn cpu_read(&self, ptr: u64) -> Got<u64> {
+        self.value(Op::CpuRead, &[ptr])
+    }
+    /// See [`Ask::cpu_read`].
+    fn cpu_write(&self, ptr: u64, value: u64) -> Got {
+        self.done(Op::CpuWrite, &[ptr, value])
     }
 }
 

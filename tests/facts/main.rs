@@ -13,8 +13,9 @@
 //! process, or that breaks a context, costs the rest of its section only, and
 //! is itself an answer.
 //!
-//! Layers, bottom-up: `call` (a driver call as plain numbers), `raw` (the calls
-//! through the driver table, the only unsafe code), `other` (other processes,
+//! Layers, bottom-up: `call` (a driver call as plain numbers), `pool` (those of
+//! memory pools), `raw` (the calls through the driver table, and the CPU's use
+//! of memory: the only unsafe code), `other` (other processes,
 //! threads and forked children that can be asked), `rows`, `memory`, and
 //! `sections`, a subject a file.
 //!
@@ -26,6 +27,7 @@
 mod call;
 mod memory;
 mod other;
+mod pool;
 mod raw;
 mod rows;
 mod sections;

@@ -1,12 +1,12 @@
-//! The calls themselves: each [`Op`] as one call through the driver table. The
-//! only file of this program with unsafe code.
+//! The calls themselves: each [`Op`] as one call through the driver table. With
+//! its two children the only file of this program with unsafe code.
 #![allow(unsafe_code)]
 
-use crate::call::{Ask, Got, MISSING, Message, Op, Reply, int};
+use crate::call::{Ask, Got, MISSING, Message, Op, Reply, int, place_of};
 use core::ffi::{CStr, c_void};
 use gpuipc::sys::{
     self, CuContext, CuIpcMemHandle, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuResult,
-    CuUuid, DriverTable, handle_type, location,
+    CuUuid, DriverTable, handle_type,
 };
 use rustix::process::Pid;
 use std::ffi::OsString;
@@ -40,6 +40,10 @@ macro_rules! call {
         }
     };
 }
+
+// After the macro, which they use.
+mod cpu;
+mod pools;
 
 impl Raw {
     /// The real driver, or the library that `GPUIPC_LIBCUDA` names.
@@ -286,8 +290,10 @@ impl Raw {
                 call!(self, mem_set_access(a, size(b), rights.as_ptr(), 1))
             }
             Op::SetAccessOfTwo => {
-                let gpu = u64::from(location::DEVICE);
-                let rights = [rights(gpu, c, e), rights(gpu, d, e)];
+                let rights = [c, d].map(|place| CuMemAccessDesc {
+                    location: place_of(place),
+                    flags: short(e),
+                });
                 call!(self, mem_set_access(a, size(b), rights.as_ptr(), 2))
             }
             Op::GetAccess => {
@@ -297,6 +303,26 @@ impl Raw {
                 };
                 call!(self, mem_get_access(&mut out.values[0], &place, a))
             }
+            Op::CpuRead => {
+                out.values[0] = cpu::read(a)?;
+                Ok(())
+            }
+            Op::CpuWrite => cpu::write(a, b),
+            Op::StreamCreate
+            | Op::StreamSynchronize
+            | Op::StreamDestroy
+            | Op::PoolDefault
+            | Op::PoolCreate
+            | Op::PoolDestroy
+            | Op::PoolSetAccess
+            | Op::PoolGetAccess
+            | Op::PoolExport
+            | Op::PoolImport
+            | Op::PoolExportPointer
+            | Op::PoolImportPointer
+            | Op::PoolAlloc
+            | Op::AllocAsync
+            | Op::FreeAsync => self.perform_pool(op, call, fd, reply),
         }
     }
 
@@ -308,21 +334,25 @@ impl Raw {
             self,
             mem_export_to_shareable_handle(to, handle, kind, flags)
         )?;
-        reply.message.bytes = shareable;
-        let number = shareable
-            .first_chunk()
-            .map_or(-1, |bytes| i32::from_le_bytes(*bytes));
-        if kind == handle_type::POSIX_FILE_DESCRIPTOR && number >= 0 {
-            // SAFETY: the driver opened the descriptor for this call and says
-            // success; nobody else knows its number.
-            let fd = unsafe { OwnedFd::from_raw_fd(number) };
-            let flags = rustix::io::fcntl_getfd(&fd);
-            let close_on_exec =
-                flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
-            reply.message.values[0] = close_on_exec.into();
-            reply.fd = Some(fd);
-        }
+        exported(shareable, kind, reply);
         Ok(())
+    }
+}
+
+/// Puts what an export wrote into the answer.
+fn exported(shareable: [u8; 64], kind: u32, reply: &mut Reply) {
+    reply.message.bytes = shareable;
+    let number = shareable
+        .first_chunk()
+        .map_or(-1, |bytes| i32::from_le_bytes(*bytes));
+    if kind == handle_type::POSIX_FILE_DESCRIPTOR && number >= 0 {
+        // SAFETY: the driver opened the descriptor for the call that led here
+        // and said success; nobody else knows its number.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        let flags = rustix::io::fcntl_getfd(&fd);
+        let close_on_exec = flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
+        reply.message.values[0] = close_on_exec.into();
+        reply.fd = Some(fd);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers as rows: `section / question = answer`.
 
-use crate::call::{GONE, Got, MISSING};
+use crate::call::{GONE, Got, MISSING, NOT_FOR_CPU};
 use crate::raw::Raw;
 use core::fmt::{self, Display};
 use gpuipc::sys::CuResult;
@@ -97,6 +97,7 @@ impl Answer for CuResult {
         match *self {
             MISSING => "(no such call)".to_owned(),
             GONE => "(nobody answers)".to_owned(),
+            NOT_FOR_CPU => "(not for the CPU)".to_owned(),
             code => match code.name() {
                 Some(name) => name.to_owned(),
                 None => raw

@@ -3,7 +3,7 @@
 
 use super::Scene;
 use super::pointer::{ordinal, properties, range};
-use crate::call::Ask;
+use crate::call::{Ask, Got};
 use crate::memory::{Kind, MARK, MIB, make, make_fd, make_legacy, map, ready};
 use crate::rows::{code, context, right, same};
 use gpuipc::sys::{
@@ -259,4 +259,49 @@ pub(super) fn contexts(scene: &Scene) {
     rows.row("GPU 1's primary context, active", here.primary_active(1));
     rows.row("GPU 0's primary context, active", here.primary_active(0));
     rows.row("push GPU 1's, which is gone", here.push(second));
+}
+
+/// A legacy handle that was got while another GPU's context was current.
+pub(super) fn legacy_handle(scene: &Scene) {
+    let (rows, here) = (&scene.rows, &scene.raw);
+    if !scene.has_two_gpus() || scene.ready(0).is_none() {
+        return;
+    }
+    let Some(exporter) = scene.process(0) else {
+        return;
+    };
+    let made = make(&exporter, Kind::Malloc, BYTES, None);
+    let Some(made) = scene.set_up("memory", made) else {
+        return;
+    };
+    if scene
+        .set_up("GPU 1's context", ready(&exporter, 1))
+        .is_none()
+    {
+        return;
+    }
+    let handle = exporter.legacy_handle(made.base);
+    let Some(handle) = rows.got("handle in GPU 1's context", handle) else {
+        return;
+    };
+    for device in [0, 1] {
+        if scene.set_up("context", ready(here, device)).is_none() {
+            return;
+        }
+        let row = |question: &str, answer: Got<String>| {
+            rows.row(format!("from GPU {device}: {question}"), answer);
+        };
+        let base = here.open(&handle, LAZY);
+        rows.row(format!("from GPU {device}"), code(&base));
+        let Ok(base) = base else { continue };
+        row(
+            "ordinal",
+            ordinal(here, base).map(|ordinal| ordinal.to_string()),
+        );
+        row("data", right(here.read(base), MARK).map(str::to_owned));
+        row("cuMemGetAddressRange", range(here, base, base));
+        rows.row(format!("from GPU {device}: close"), here.close(base));
+    }
+    let first = ready(&exporter, 0).and_then(|_| exporter.legacy_handle(made.base));
+    rows.row("handle in GPU 0's context", same(first, handle));
 }

@@ -4,11 +4,14 @@ mod contexts;
 mod devices;
 mod every_call;
 mod gpus;
+mod host;
 mod kinds;
 mod legacy;
 mod lifetimes;
 mod pieces;
 mod pointer;
+mod pools;
+mod side_by_side;
 mod threads;
 mod views;
 mod vmm;
@@ -102,6 +105,76 @@ pub(crate) const SECTIONS: &[Section] = &[
     section("two GPUs, vmm without rights", gpus::without_rights),
     section("two GPUs, contexts", gpus::contexts),
     section("other GPU's context", every_call::other_context),
+    section("two GPUs, legacy handle", gpus::legacy_handle),
+    section("imported side by side", side_by_side::imported),
+    section("pool", pools::owner::pool),
+    section("pool, freed", pools::owner::freed),
+    section("pool, default", pools::owner::default),
+    section("pool, no handle type", pools::owner::without_type),
+    section("pool, creation", pools::owner::creation),
+    section("pool, same process", pools::owner::same_process),
+    section("pool, imported into itself", pools::owner::into_itself),
+    section("pool, no current context", pools::calls::no_current),
+    section("pool, no context at all", pools::calls::no_context_at_all),
+    section("pool imported", pools::imported::pool),
+    section("pool imported, frees", pools::imported::frees),
+    section("pool imported, twice", pools::imported::twice),
+    section("pool imported, another pool", pools::imported::another_pool),
+    section("pool imported, destroyed", pools::ends::destroyed),
+    section("pool imported, freed in order", pools::ends::free_async),
+    section("pool imported, wrong end", pools::ends::wrong),
+    section("pool imported, read-only", pools::rights::read_only),
+    section(
+        "pool imported, read-only first",
+        pools::rights::read_only_first,
+    ),
+    section("pool lifetimes, freed", pools::lifetimes::freed),
+    section(
+        "pool lifetimes, address again",
+        pools::lifetimes::address_again,
+    ),
+    section("pool lifetimes, destroyed", pools::lifetimes::destroyed),
+    section(
+        "pool lifetimes, destroyed while imported",
+        pools::lifetimes::destroyed_while_imported,
+    ),
+    section(
+        "pool lifetimes, exporter ends",
+        pools::lifetimes::exporter_ends,
+    ),
+    section(
+        "pool lifetimes, exporter killed",
+        pools::lifetimes::exporter_killed,
+    ),
+    section(
+        "pool lifetimes, exporter gone",
+        pools::lifetimes::exporter_gone,
+    ),
+    section("two GPUs, pool imported", pools::gpus::imported),
+    section("two GPUs, own pool", pools::gpus::own),
+    section("two GPUs, pool of an unseen GPU", pools::gpus::unseen),
+    // What may end a process or break a context comes last.
+    section("host-numa, CPU", host::owner),
+    section("host-numa imported, CPU", host::both),
+    section("host-numa imported, CPU one by one", host::one_by_one),
+    section("host-numa imported, CPU only", host::node_only),
+    section("host-numa imported, CPU as host", host::with_host),
+    section("host-numa imported, CPU read-only", host::read_only),
+    section("pool imported, past the end", pools::imported::past_the_end),
+    section(
+        "pool imported, read after free",
+        pools::imported::read_after_free,
+    ),
+    section(
+        "pool imported, zeros for a pointer",
+        pools::imported::no_bytes,
+    ),
+    section(
+        "pool imported, a changed pointer",
+        pools::imported::changed_bytes,
+    ),
+    section("pool imported, no rights", pools::rights::none),
+    section("two GPUs, pool without rights", pools::gpus::without_rights),
 ];
 
 impl Scene {
