@@ -1,17 +1,18 @@
 //! The emulated driver's answers against those of real GPUs.
 //!
 //! `golden/facts/*.txt` hold what `facts --driver cuda` printed on a machine with
-//! one H200 and on one with two; lines that begin with `#` are comments. The
-//! emulated driver must give the same rows, but for those in
-//! `golden/facts/exceptions.txt`:
+//! two H200, once where it saw one of them and once with both; lines that begin
+//! with `#` are comments. The emulated driver must give the same rows, but for
+//! those in `golden/facts/exceptions.txt`:
 //!
 //! ```text
 //! section / question | emulated answer | reason
 //! ```
 //!
 //! An answer may also be `(no row)`: the emulated driver does not come to that
-//! question. A question that the recording lacks is an exception, too. Each exception must still be one: as soon as both drivers agree, or the
-//! emulated answer is another than the one that was accepted, it fails.
+//! question. A question that the recording lacks is an exception, too. Each
+//! exception must still be one: as soon as both drivers agree, or the emulated
+//! answer is another than the one that was accepted, it fails.
 
 use gpuipc_tests::Scratch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// What a driver that does not come to a question answers.
 const NO_ROW: &str = "(no row)";
 
-/// A recording, and how many GPUs its machine had.
+/// A recording, and how many GPUs it saw.
 const RECORDINGS: [(&str, &str); 2] = [("h200.txt", "1"), ("h200x2.txt", "2")];
 
 type Rows = BTreeMap<String, String>;

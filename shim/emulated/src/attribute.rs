@@ -130,6 +130,7 @@ pub(crate) fn mem_get_address_range(base: Out<u64>, size: Out<usize>, ptr: u64) 
     let (start, piece) = state.piece_at(ptr).ok_or(CuResult::NOT_FOUND)?;
     let has_rights = match &piece.origin {
         Origin::Mapped { access, .. } => access.allows(device, false),
+        Origin::Pooled { .. } => state.allows(piece, device, false),
         _ => false,
     };
     if piece.on_gpu() && ordinal(piece) != device && !has_rights {

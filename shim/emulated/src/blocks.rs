@@ -17,7 +17,7 @@ const POOL_BLOCK: u64 = 32 << 20;
 /// Allocations up to here share a block.
 const SMALL: u64 = 1 << 20;
 /// Small allocations begin at multiples of this.
-const SPACING: u64 = 512;
+pub(crate) const SPACING: u64 = 512;
 /// Freed addresses kept for the next allocation.
 const MOST_IDLE: usize = 256;
 
@@ -52,6 +52,9 @@ enum Sharer {
     Device(usize),
     Pool(u64),
     Foreign(ForeignBlock),
+    /// A block of an imported pool, by the pool's handle and where the block begins
+    /// in the pool's file.
+    Imported(u64, u64),
 }
 
 /// A block of another process, of which allocations are open here.
@@ -152,7 +155,27 @@ impl Blocks {
         size: u64,
         offset: u64,
     ) -> Option<Spot> {
-        let (sharer, room) = (Some(Sharer::Foreign(from)), room(size, offset)?);
+        self.take_at(Sharer::Foreign(from), room(size, offset)?, offset, size)
+    }
+
+    /// Addresses for memory of an imported pool, `offset` into its block: as
+    /// [`Self::take_opened`].
+    pub(crate) fn take_imported(
+        &mut self,
+        pool: u64,
+        block: u64,
+        block_size: u64,
+        offset: u64,
+        size: u64,
+    ) -> Option<Spot> {
+        if offset.checked_add(size)? > block_size || !block_size.is_multiple_of(BLOCK) {
+            return None;
+        }
+        self.take_at(Sharer::Imported(pool, block), block_size, offset, size)
+    }
+
+    fn take_at(&mut self, sharer: Sharer, room: u64, offset: u64, size: u64) -> Option<Spot> {
+        let sharer = Some(sharer);
         let fits = |block: &Block| {
             block.shared_by == sharer && block.size == room && block.is_free(offset, size)
         };
@@ -161,15 +184,6 @@ impl Blocks {
             Some(start) => start,
             None => self.add(room, sharer)?,
         };
-        self.enter(start, offset, size)
-    }
-
-    /// Addresses that begin `offset` into a block as large as the maker's.
-    pub(crate) fn take_as(&mut self, block_size: u64, offset: u64, size: u64) -> Option<Spot> {
-        if offset.checked_add(size)? > block_size || !block_size.is_multiple_of(BLOCK) {
-            return None;
-        }
-        let start = self.add(block_size, None)?;
         self.enter(start, offset, size)
     }
 

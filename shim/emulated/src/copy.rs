@@ -5,7 +5,7 @@ use crate::Answer;
 use crate::border::{In, Out, host_memory};
 use crate::config::config;
 use crate::piece::Origin;
-use crate::pools::is_freed;
+use crate::pool_file::is_freed;
 use crate::state::{State, state};
 use crate::storage::Storage;
 use core::ffi::c_void;
@@ -48,7 +48,7 @@ fn parts_for(
         if !state.allows(piece, device, write) {
             return Err(CuResult::INVALID_VALUE);
         }
-        if config().stale_pool_is_fatal && is_freed(&piece.storage, piece.file_offset()) {
+        if config().stale_pool_is_fatal && is_freed(piece) {
             state.broken.insert(device);
             return Err(CuResult::LAUNCH_FAILED);
         }
@@ -169,15 +169,18 @@ fn chunks(part: &Part) -> impl Iterator<Item = (&Storage, u64, usize)> {
 
 /// `cuMemsetD8_v2`. A copy finds its way to `cuMemAlloc` memory of another GPU,
 /// a fill does not: it needs a context of the memory's own (seen on two H200,
-/// driver 580).
+/// driver 580). It is the GPU's work also with host memory, to which a copy goes by
+/// the CPU.
 pub(crate) fn memset_d8(to: u64, value: u8, count: usize) -> Answer {
     {
         let state = state();
         let here = state.current_device()?;
-        if let Some((_, piece)) = state.piece_at(to)
-            && let Origin::Alloc { device, .. } = piece.origin
-            && device != here
-        {
+        let reaches = match state.piece_at(to).map(|(_, piece)| &piece.origin) {
+            Some(Origin::Alloc { device, .. }) => *device == here,
+            Some(Origin::Mapped { access, .. }) => access.allows(here, true),
+            _ => true,
+        };
+        if !reaches {
             return Err(CuResult::INVALID_VALUE);
         }
     }

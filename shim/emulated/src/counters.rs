@@ -29,7 +29,7 @@ pub struct Counters {
     pub imported_pools: u64,
     /// Memory of pools, the default ones too.
     pub pool_allocations: u64,
-    /// Imported pointers of pools, each import counted.
+    /// Imported pointers of pools.
     pub pool_imports: u64,
     /// Streams that were created.
     pub streams: u64,
@@ -78,8 +78,8 @@ pub fn read() -> Counters {
             Origin::Host { .. } => counters.host_allocations += 1,
             Origin::Mapped { .. } => counters.mappings += 1,
             Origin::Opened { count, .. } => counters.legacy_opens += count,
-            Origin::Pooled { imports: 0, .. } => counters.pool_allocations += 1,
-            Origin::Pooled { imports, .. } => counters.pool_imports += imports,
+            Origin::Pooled { imported, .. } if *imported => counters.pool_imports += 1,
+            Origin::Pooled { .. } => counters.pool_allocations += 1,
         }
     }
     for pool in state.pools.values() {

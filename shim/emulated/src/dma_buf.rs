@@ -26,7 +26,10 @@ pub(crate) fn mem_get_handle_for_address_range(
     let state = state();
     let (start, piece) = state.piece_at(ptr).ok_or(CuResult::INVALID_VALUE)?;
     let own = match piece.origin {
-        Origin::Alloc { .. } | Origin::Pooled { imports: 0, .. } => true,
+        Origin::Alloc { .. }
+        | Origin::Pooled {
+            imported: false, ..
+        } => true,
         Origin::Mapped { .. } => piece.on_gpu(),
         _ => false,
     };

@@ -12,8 +12,8 @@
 //!   that no CPU access may touch, the file behind a piece of memory, the
 //!   directory that plays the machine's GPUs, and the lock that says a process
 //!   lives.
-//! * `blocks`, `piece`, `physical`, `pools`, `peers`, `state`: which address
-//!   means which memory, and who reaches it.
+//! * `blocks`, `piece`, `physical`, `pool_file`, `pools`, `peers`, `state`: which
+//!   address means which memory, and who reaches it.
 //! * `device`, `context`, `stream`, `capture`, `memory`, `copy`, `attribute`,
 //!   `ipc`, `vmm`, `mapping`, `share`, `pool`, `pool_share`, `fabric`, `dma_buf`,
 //!   `lifecycle`, `errors`: the calls, in safe Rust over typed arguments, a
@@ -74,7 +74,15 @@
 //! over whatever lies there; this one refuses. A stale legacy handle opens new
 //! memory in a block of the same size; of other sizes only half was tried on real
 //! hardware, which was refused. Of a pool, the last eight freed pointers that were
-//! exported keep their bytes; older ones read as zeros. The captures refuse
+//! exported keep their bytes until their place is written anew; older ones read as
+//! zeros. A pool that was imported twice ends with one `cuMemPoolDestroy`, as a
+//! pointer that was imported twice does with one `cuMemFree`; only the latter was
+//! seen. Of a pool on a host node only `cuMemPoolCreate` and `cuMemPoolDestroy` are
+//! played; a pool with fabric handles is made everywhere, and its export is refused
+//! as VMM memory is. Imported host memory that only the GPU has rights to
+//! is not shown to the CPU, though the driver says that the CPU has them, too; a
+//! copy to memory that the CPU may only read crashes a real process and is
+//! `CUDA_ERROR_INVALID_VALUE` here. The captures refuse
 //! `cuMemAlloc`, `cuMemFree` and their host siblings; of these only `cuMemAlloc`
 //! was seen on real hardware. Profiles other than `h200` follow CUDA's
 //! documentation, not a measurement.
@@ -105,6 +113,7 @@ mod peers;
 mod physical;
 mod piece;
 mod pool;
+mod pool_file;
 mod pool_share;
 mod pools;
 mod share;

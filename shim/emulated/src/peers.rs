@@ -52,8 +52,13 @@ impl State {
             };
             reaches.then_some(machine)
         });
-        let pools = self.pools.values().filter(|pool| pool.access.of(here) != 0);
-        let mut all: BTreeSet<u32> = pieces.chain(pools.map(|pool| pool.machine)).collect();
+        let pools = self.pools.values().filter_map(|pool| match pool.place {
+            Place::Gpu(machine) if pool.access.of(here) != 0 || pool.stand_in == Some(device) => {
+                Some(machine)
+            }
+            _ => None,
+        });
+        let mut all: BTreeSet<u32> = pieces.chain(pools).collect();
         if let Ok(own) = machine_number(device) {
             all.remove(&own);
         }

@@ -42,8 +42,8 @@ pub(crate) enum Origin {
         offset: u64,
         /// Its pointer was exported.
         exported: bool,
-        /// How often it was imported; 0 for own memory.
-        imports: u64,
+        /// Another process made it.
+        imported: bool,
     },
     /// `cuMemMap`.
     Mapped {
@@ -63,14 +63,27 @@ pub(crate) struct OpenKey {
     pub(crate) device: usize,
 }
 
+/// The machine's one host node.
+const NODE: (u32, i32) = (location::HOST_NUMA, 0);
+
+/// Whether these flags let somebody read, or also write.
+pub(crate) fn allow(flags: u32, write: bool) -> bool {
+    flags == access::READ_WRITE || flags == access::READ && !write
+}
+
 /// Who may do what with a mapping or a pool, by location kind and number.
 #[derive(Debug, Default)]
 pub(crate) struct Access(BTreeMap<(u32, i32), u32>);
 
 impl Access {
-    /// Sets one location's flags.
+    /// Sets one location's flags. The CPU without a node is the CPU of the one
+    /// node (seen on an H200, driver 580).
     pub(crate) fn set(&mut self, location: CuMemLocation, flags: u32) {
-        self.0.insert((location.kind, location.id), flags);
+        let place = match location.kind {
+            location::HOST => NODE,
+            kind => (kind, location.id),
+        };
+        self.0.insert(place, flags);
     }
 
     /// One location's flags.
@@ -87,16 +100,20 @@ impl Access {
             kind: location::DEVICE,
             id: i32::try_from(device).unwrap_or(-1),
         });
-        flags == access::READ_WRITE || flags == access::READ && !write
+        allow(flags, write)
     }
 
-    /// What the CPU may do.
-    pub(crate) fn of_host(&self) -> u32 {
-        let host = self
-            .0
-            .iter()
-            .filter(|((kind, _), _)| *kind != location::DEVICE);
-        host.map(|(_, flags)| *flags).max().unwrap_or(access::NONE)
+    /// What the program on the CPU may do.
+    pub(crate) fn of_node(&self) -> u32 {
+        self.0.get(&NODE).copied().unwrap_or(access::NONE)
+    }
+
+    /// What the driver itself may do on the CPU with host memory, by which its
+    /// copies go: as the program, or, before anybody spoke of that, as a device
+    /// (seen on an H200, driver 580).
+    pub(crate) fn of_driver(&self) -> u32 {
+        let most = || self.0.values().copied().max().unwrap_or(access::NONE);
+        self.0.get(&NODE).copied().unwrap_or_else(most)
     }
 }
 
@@ -132,7 +149,11 @@ impl Piece {
     pub(crate) fn is_own(&self) -> bool {
         matches!(
             self.origin,
-            Origin::Alloc { .. } | Origin::Pooled { imports: 0, .. }
+            Origin::Alloc { .. }
+                | Origin::Pooled {
+                    imported: false,
+                    ..
+                }
         )
     }
 

@@ -3,11 +3,10 @@
 
 use crate::Answer;
 use crate::border::{In, Out};
-use crate::config::config;
 use crate::device;
 use crate::header::Place;
 use crate::pools::{Pool, Role};
-use crate::state::{State, device_index, machine_number, state};
+use crate::state::{device_index, machine_number, state};
 use crate::storage::Storage;
 use gpuipc::sys::{
     ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemLocation, CuMemPool, CuMemPoolProps, CuResult,
@@ -38,18 +37,29 @@ fn known_types() -> u32 {
         .unwrap_or(0)
 }
 
-/// `cuMemPoolCreate`. Only memory of a GPU is played.
+/// `cuMemPoolCreate`. A fabric handle may be asked for where there is no fabric
+/// (seen on an H200, driver 580). Of a host node's pool only its making and end
+/// are played.
 pub(crate) fn mem_pool_create(pool: Out<CuMemPool>, props: In<CuMemPoolProps>) -> Answer {
     pool.check()?;
     let props = props.get()?;
     if props.kind != ALLOCATION_TYPE_PINNED || props.win32_security_attributes != 0 {
         return Err(CuResult::INVALID_VALUE);
     }
-    if props.location.kind != location::DEVICE {
-        return Err(CuResult::NOT_SUPPORTED);
-    }
-    let device = device_index(props.location.id)?;
-    let machine = machine_number(device)?;
+    let device = match props.location.kind {
+        location::DEVICE => {
+            Some(device_index(props.location.id).map_err(|_| CuResult::INVALID_VALUE)?)
+        }
+        // The machine has one node.
+        location::HOST_NUMA if props.location.id == 0 => None,
+        _ => return Err(CuResult::INVALID_VALUE),
+    };
+    let on_host = device_attribute::HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    let place = match device {
+        Some(device) => Place::Gpu(machine_number(device)?),
+        None if device::has(on_host) => Place::Numa(0),
+        None => return Err(CuResult::NOT_SUPPORTED),
+    };
     let known = handle_type::POSIX_FILE_DESCRIPTOR | handle_type::FABRIC;
     if props.handle_types & !known != 0 {
         return Err(CuResult::INVALID_VALUE);
@@ -57,31 +67,27 @@ pub(crate) fn mem_pool_create(pool: Out<CuMemPool>, props: In<CuMemPoolProps>) -
     if props.handle_types & !known_types() != 0 {
         return Err(CuResult::NOT_SUPPORTED);
     }
-    // As `cuMemCreate` without an IMEX service.
-    if props.handle_types & handle_type::FABRIC != 0 && config().imex.is_none() {
-        return Err(CuResult::NOT_PERMITTED);
-    }
     let mut state = state();
-    let file = if props.handle_types == 0 {
+    let file = if props.handle_types == 0 || device.is_none() {
         None
     } else {
-        Some(Storage::create_pool(
-            &state.session()?.store,
-            Place::Gpu(machine),
-        )?)
+        Some(Storage::create_pool(&state.session()?.store, place)?)
     };
-    let mut made = Pool::new(Role::Created, machine, Some(device), file);
+    let mut made = Pool::new(Role::Created, place, device, file);
     made.handle_types = props.handle_types;
     made.max_size = props.max_size as u64;
     pool.put(pool_of(state.add_pool(made)))
 }
 
-/// `cuMemPoolDestroy`: the pool lives on until its last allocation is freed.
+/// `cuMemPoolDestroy`: a pool that was made here lives on until its last
+/// allocation is freed; one that was imported must have no pointers (seen on an
+/// H200, driver 580).
 pub(crate) fn mem_pool_destroy(pool: CuMemPool) -> Answer {
     state().destroy_pool(handle_of(pool))
 }
 
-/// `cuMemPoolSetAccess`: all or nothing. A pool's own device keeps its access.
+/// `cuMemPoolSetAccess`: all or nothing. A pool's own device keeps its access, and
+/// none is read-only (seen on an H200, driver 580).
 pub(crate) fn mem_pool_set_access(
     pool: CuMemPool,
     desc: In<CuMemAccessDesc>,
@@ -89,7 +95,7 @@ pub(crate) fn mem_pool_set_access(
 ) -> Answer {
     let descs = desc.get_many(count)?;
     let mut state = state();
-    let own = state.pool(handle_of(pool))?.machine;
+    let own = state.pool(handle_of(pool))?.place;
     let mut reached = Vec::new();
     for desc in &descs {
         let flags = matches!(desc.flags, access::NONE | access::READ | access::READ_WRITE);
@@ -97,11 +103,12 @@ pub(crate) fn mem_pool_set_access(
             return Err(CuResult::INVALID_VALUE);
         }
         let device = device_index(desc.location.id)?;
-        if machine_number(device)? == own && desc.flags != access::READ_WRITE {
-            return Err(CuResult::INVALID_VALUE);
-        }
-        if desc.flags != access::NONE {
-            reached.push((device, own));
+        let is_own = own == Place::Gpu(machine_number(device)?);
+        match (desc.flags, own) {
+            (access::READ, _) => return Err(CuResult::NOT_SUPPORTED),
+            (access::NONE, _) if is_own => return Err(CuResult::INVALID_DEVICE),
+            (access::READ_WRITE, Place::Gpu(machine)) => reached.push((device, machine)),
+            _ => {}
         }
     }
     state.check_reach(&reached)?;
@@ -121,7 +128,7 @@ pub(crate) fn mem_pool_get_access(
     flags.check()?;
     let location = location.as_read().get()?;
     if location.kind == location::DEVICE {
-        device_index(location.id)?;
+        device_index(location.id).map_err(|_| CuResult::INVALID_VALUE)?;
     }
     flags.put(state().pool(handle_of(pool))?.access.of(location))
 }
@@ -132,7 +139,7 @@ pub(crate) fn mem_alloc_async(ptr: Out<u64>, bytes: usize, stream: CuStream) -> 
     let mut state = state();
     let device = state.enqueue(stream)?;
     let pool = state.default_pool(device)?;
-    ptr.put(allocate(&mut state, pool, bytes)?)
+    ptr.put(state.allocate_from(pool, bytes as u64)?)
 }
 
 /// `cuMemAllocFromPoolAsync`.
@@ -145,14 +152,7 @@ pub(crate) fn mem_alloc_from_pool_async(
     ptr.check()?;
     let mut state = state();
     state.enqueue(stream)?;
-    ptr.put(allocate(&mut state, handle_of(pool), bytes)?)
-}
-
-fn allocate(state: &mut State, pool: u64, bytes: usize) -> Answer<u64> {
-    if bytes == 0 {
-        return Err(CuResult::INVALID_VALUE);
-    }
-    state.allocate_from(pool, bytes as u64)
+    ptr.put(state.allocate_from(handle_of(pool), bytes as u64)?)
 }
 
 /// `cuMemFreeAsync`: memory of a pool, own or imported, or of `cuMemAlloc`.

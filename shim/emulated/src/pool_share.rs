@@ -9,6 +9,7 @@ use crate::header::{Kind, Place};
 use crate::ipc::check;
 use crate::piece::Origin;
 use crate::pool::{handle_of, pool_of};
+use crate::pool_file::marks;
 use crate::pools::{Pool, PooledPlace, Role};
 use crate::share::with_descriptor;
 use crate::state::{state, visible_number};
@@ -16,26 +17,31 @@ use crate::storage::{MOST_POOL_BYTES, Storage};
 use core::ffi::{c_int, c_void};
 use gpuipc::sys::{CuMemFabricHandle, CuMemPool, CuMemPoolPtrExportData, CuResult, handle_type};
 use rustix::fd::IntoRawFd;
+use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"emupoolp";
+const MAGIC: &[u8; 4] = b"emup";
 
-/// Layout of a pointer's bytes, little-endian.
+/// Layout of a pointer's bytes, little-endian. A real driver does not look at the
+/// last ones (seen on an H200, driver 580).
 mod field {
     use core::ops::Range;
-    pub(super) const MAGIC: Range<usize> = 0..8;
+    pub(super) const MAGIC: Range<usize> = 0..4;
+    /// Makes two allocations' bytes differ that lie in one place.
+    pub(super) const NUMBER: Range<usize> = 4..8;
     /// The pool's file, by its random number's first half.
     pub(super) const POOL: Range<usize> = 8..16;
     pub(super) const OFFSET: Range<usize> = 16..24;
     pub(super) const SIZE: Range<usize> = 24..32;
     pub(super) const BLOCK_OFFSET: Range<usize> = 32..40;
     pub(super) const BLOCK_SIZE: Range<usize> = 40..48;
-    pub(super) const CHECK: Range<usize> = 56..64;
-    pub(super) const CHECKED: Range<usize> = 0..56;
+    pub(super) const CHECK: Range<usize> = 48..56;
+    pub(super) const CHECKED: Range<usize> = 0..48;
 }
 
-fn encode(pool: &[u8; 16], place: PooledPlace) -> CuMemPoolPtrExportData {
+fn encode(pool: &[u8; 16], number: u64, place: PooledPlace) -> CuMemPoolPtrExportData {
     let mut bytes = [0; 64];
     bytes[field::MAGIC].copy_from_slice(MAGIC);
+    bytes[field::NUMBER].copy_from_slice(&number.to_le_bytes()[..4]);
     bytes[field::POOL].copy_from_slice(&pool[..8]);
     bytes[field::OFFSET].copy_from_slice(&place.offset.to_le_bytes());
     bytes[field::SIZE].copy_from_slice(&place.size.to_le_bytes());
@@ -50,7 +56,7 @@ fn encode(pool: &[u8; 16], place: PooledPlace) -> CuMemPoolPtrExportData {
 fn decode(pool: &[u8; 16], data: &CuMemPoolPtrExportData) -> Option<PooledPlace> {
     let bytes = &data.reserved;
     let long = |at: core::ops::Range<usize>| bytes[at].try_into().map(u64::from_le_bytes).ok();
-    if &bytes[field::MAGIC] != MAGIC
+    if bytes[field::MAGIC] != MAGIC[..]
         || bytes[field::POOL] != pool[..8]
         || long(field::CHECK)? != check(&bytes[field::CHECKED])
     {
@@ -63,11 +69,15 @@ fn decode(pool: &[u8; 16], data: &CuMemPoolPtrExportData) -> Option<PooledPlace>
         block_size: long(field::BLOCK_SIZE)?,
     };
     let end = place.offset.checked_add(place.size)?;
-    (place.size > 0 && end <= MOST_POOL_BYTES).then_some(place)
+    let block = place.offset.checked_sub(place.block_offset)?;
+    let fits = end <= MOST_POOL_BYTES && block >= marks(place.block_size);
+    (place.size > 0 && fits).then_some(place)
 }
 
 /// `cuMemPoolExportToShareableHandle`: only for a type that was asked for when
-/// the pool was made; never the default pool or an imported one.
+/// the pool was made; never the default pool or an imported one. The descriptor
+/// stays open on exec, other than that of VMM memory (seen on an H200, driver
+/// 580).
 pub(crate) fn mem_pool_export_to_shareable_handle(
     shareable: Out<c_void>,
     pool: CuMemPool,
@@ -81,9 +91,11 @@ pub(crate) fn mem_pool_export_to_shareable_handle(
     if flags != 0 || !kind.is_power_of_two() || pool.handle_types & kind == 0 {
         return Err(CuResult::INVALID_VALUE);
     }
-    let file = pool.file.clone().ok_or(CuResult::INVALID_VALUE)?;
+    // A host node's.
+    let file = pool.file.as_ref().ok_or(CuResult::NOT_SUPPORTED)?;
+    let file = Arc::clone(file.storage());
     if kind == handle_type::POSIX_FILE_DESCRIPTOR {
-        let fd = file.duplicate()?;
+        let fd = file.duplicate_to_inherit()?;
         pool.exported = true;
         // SAFETY: for this type the caller gives a place for an int.
         return unsafe { shareable.holds::<c_int>() }.put(fd.into_raw_fd());
@@ -104,7 +116,8 @@ pub(crate) fn mem_pool_export_to_shareable_handle(
     unsafe { shareable.holds::<CuMemFabricHandle>() }.put(bytes)
 }
 
-/// `cuMemPoolImportFromShareableHandle`. Each import gives a pool of its own.
+/// `cuMemPoolImportFromShareableHandle`: the same pool again while it is there
+/// (seen on an H200, driver 580).
 pub(crate) fn mem_pool_import_from_shareable_handle(
     pool: Out<CuMemPool>,
     shareable: Out<c_void>,
@@ -131,14 +144,18 @@ pub(crate) fn mem_pool_import_from_shareable_handle(
         }
         _ => return Err(CuResult::INVALID_VALUE),
     };
-    let Place::Gpu(machine) = file.header().place else {
+    if let Some(handle) = state.imported_pool(&file) {
+        return pool.put(pool_of(handle));
+    }
+    let place = file.header().place;
+    let Place::Gpu(machine) = place else {
         return Err(CuResult::UNKNOWN);
     };
-    // Where this process does not see the GPU, its first device reaches the
-    // memory (seen on two H200s, driver 580), if there is a way.
-    let reaches = |device: &usize| state.check_reach(&[(*device, machine)]).is_ok();
-    let device = visible_number(machine).or_else(|| Some(0).filter(reaches));
-    let imported = Pool::new(Role::Imported, machine, device, Some(file));
+    let device = visible_number(machine);
+    let mut imported = Pool::new(Role::Imported, place, device, Some(file));
+    if device.is_none() && state.check_reach(&[(0, machine)]).is_ok() {
+        imported.stand_in = Some(0);
+    }
     pool.put(pool_of(state.add_pool(imported)))
 }
 
@@ -152,13 +169,13 @@ pub(crate) fn mem_pool_export_pointer(data: Out<CuMemPoolPtrExportData>, ptr: u6
         pool,
         spot,
         offset,
-        imports: 0,
+        imported: false,
         ..
     } = piece.origin
     else {
         return Err(CuResult::INVALID_VALUE);
     };
-    let id = piece.storage.header().id;
+    let (id, number) = (piece.storage.header().id, piece.buffer_id);
     let place = PooledPlace {
         offset,
         size: piece.size,
@@ -173,11 +190,11 @@ pub(crate) fn mem_pool_export_pointer(data: Out<CuMemPoolPtrExportData>, ptr: u6
     {
         *exported = true;
     }
-    data.put(encode(&id, place))
+    data.put(encode(&id, number, place))
 }
 
-/// `cuMemPoolImportPointer`. Freed memory imports too (seen on an H200, driver
-/// 580).
+/// `cuMemPoolImportPointer`: the same address again while it is there. Freed memory
+/// imports too (seen on an H200, driver 580).
 pub(crate) fn mem_pool_import_pointer(
     ptr: Out<u64>,
     pool: CuMemPool,
@@ -189,7 +206,7 @@ pub(crate) fn mem_pool_import_pointer(
     let handle = handle_of(pool);
     let pool = state.pool(handle)?;
     let file = pool.file.as_ref().filter(|_| pool.role == Role::Imported);
-    let file = file.ok_or(CuResult::INVALID_VALUE)?;
+    let file = file.ok_or(CuResult::INVALID_VALUE)?.storage();
     let place = decode(&file.header().id, &data).ok_or(CuResult::INVALID_VALUE)?;
     ptr.put(state.import_pooled(handle, place)?)
 }
@@ -201,26 +218,28 @@ mod tests {
     #[test]
     fn a_pointer_reads_back_in_its_own_pool_only() {
         let place = PooledPlace {
-            offset: 4096,
+            offset: (64 << 10) + 512,
             size: 100,
             block_offset: 512,
             block_size: 32 << 20,
         };
-        let data = encode(&[7; 16], place);
+        let data = encode(&[7; 16], 1, place);
+        assert_ne!(data.reserved, encode(&[7; 16], 2, place).reserved);
         assert_eq!(decode(&[7; 16], &data), Some(place));
         assert_eq!(decode(&[8; 16], &data), None);
         for at in 0..64 {
-            let mut bad = data;
-            bad.reserved[at] ^= 1;
-            assert_eq!(decode(&[7; 16], &bad), None, "byte {at}");
+            let mut changed = data;
+            changed.reserved[at] ^= 1;
+            let expected = (at >= 56).then_some(place);
+            assert_eq!(decode(&[7; 16], &changed), expected, "byte {at}");
         }
-        for (offset, size) in [(4096, 0), (u64::MAX, 2), (1 << 50, 1)] {
+        for (offset, size) in [(place.offset, 0), (u64::MAX, 2), (1 << 50, 1), (4096, 1)] {
             let bad = PooledPlace {
                 offset,
                 size,
                 ..place
             };
-            assert_eq!(decode(&[7; 16], &encode(&[7; 16], bad)), None);
+            assert_eq!(decode(&[7; 16], &encode(&[7; 16], 1, bad)), None);
         }
     }
 }

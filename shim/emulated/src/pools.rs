@@ -1,27 +1,21 @@
 //! Memory pools of this process, own and imported.
 //!
 //! A pool that can be shared is one file in which its allocations lie, so that
-//! whoever has its descriptor reaches them all. An allocation's place in the
-//! file is never given out again, though its address is: the old pointer data
-//! finds the old bytes, also after the memory was freed (seen on an H200,
-//! driver 580). What was freed and exported keeps its bytes for a while.
+//! whoever has its descriptor reaches them all. An importer has one pool and one
+//! pointer however often it imports them, and one end of it ends them (seen on
+//! an H200, driver 580).
 
 use crate::Answer;
+use crate::blocks::Spot;
 use crate::fabric::FabricName;
 use crate::header::{Kind, Place};
 use crate::piece::{Access, Origin, Piece};
+use crate::pool_file::PoolFile;
 use crate::state::{State, machine_number};
 use crate::storage::Storage;
 use crate::store::Store;
 use gpuipc::sys::{CuMemLocation, CuResult, access, location};
-use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Freed pointers that were exported and keep their bytes.
-const MOST_STALE: usize = 8;
-/// In front of each allocation in the file lies a page that says whether it is
-/// freed.
-const MARK_BYTES: u64 = 4096;
 
 /// How a pool came here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,16 +32,20 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) role: Role,
-    /// The device whose memory it holds, by the machine's number.
-    pub(crate) machine: u32,
+    /// Whose memory it holds.
+    pub(crate) place: Place,
     /// Handle types asked for; none if imported.
     pub(crate) handle_types: u32,
     /// Most bytes of all allocations together; 0 is no limit.
     pub(crate) max_size: u64,
     /// Who reaches it.
     pub(crate) access: Access,
+    /// In a process that does not see the pool's GPU: the device that reaches its
+    /// memory without rights that anybody could ask about (seen on two H200,
+    /// driver 580).
+    pub(crate) stand_in: Option<usize>,
     /// The file, if it can be shared.
-    pub(crate) file: Option<Arc<Storage>>,
+    pub(crate) file: Option<PoolFile>,
     /// A descriptor or fabric handle of it was given out.
     pub(crate) exported: bool,
     /// Its name in the fabric domain, once exported so.
@@ -56,16 +54,13 @@ pub(crate) struct Pool {
     destroyed: bool,
     /// Pieces that lie in it.
     pieces: u64,
-    /// Where the file is free.
-    next_offset: u64,
-    stale: VecDeque<(u64, u64)>,
 }
 
 impl Pool {
-    /// A pool that only one device reaches so far, or none.
+    /// A pool that only its own device reaches so far, if this process sees it.
     pub(crate) fn new(
         role: Role,
-        machine: u32,
+        place: Place,
         device: Option<usize>,
         file: Option<Storage>,
     ) -> Self {
@@ -76,57 +71,28 @@ impl Pool {
         }
         Self {
             role,
-            machine,
+            place,
             handle_types: 0,
             max_size: 0,
             access,
-            file: file.map(Arc::new),
+            stand_in: None,
+            file: file.map(PoolFile::new),
             exported: false,
             fabric: None,
             destroyed: false,
             pieces: 0,
-            next_offset: 0,
-            stale: VecDeque::new(),
         }
     }
 
     /// Memory for an allocation, and where it begins in its file.
-    fn take(&mut self, store: &Store, size: u64) -> Answer<(Arc<Storage>, u64)> {
-        let Some(file) = &self.file else {
-            let place = Place::Gpu(self.machine);
-            let own = Storage::create(store, Kind::Alloc, place, size, 0)?;
-            return Ok((Arc::new(own), 0));
-        };
-        let pages = size.checked_next_multiple_of(MARK_BYTES);
-        let room = pages.and_then(|pages| pages.checked_add(MARK_BYTES));
-        let room = room.ok_or(CuResult::OUT_OF_MEMORY)?;
-        file.take_room(self.next_offset, room)?;
-        let offset = self.next_offset + MARK_BYTES;
-        self.next_offset += room;
-        Ok((Arc::clone(file), offset))
-    }
-
-    /// Gives an allocation's memory back; exported memory later than other.
-    fn give(&mut self, offset: u64, size: u64, exported: bool) {
-        let Some(file) = &self.file else { return };
-        if exported {
-            file.mark(offset - MARK_BYTES);
-            self.stale.push_back((offset, size));
-        } else {
-            file.give_room(offset - MARK_BYTES, size + MARK_BYTES);
+    fn take(&mut self, store: &Store, spot: &Spot, size: u64) -> Answer<(Arc<Storage>, u64)> {
+        if let Some(file) = &mut self.file {
+            let offset = file.take(spot, size)?;
+            return Ok((Arc::clone(file.storage()), offset));
         }
-        if self.stale.len() > MOST_STALE
-            && let Some((offset, size)) = self.stale.pop_front()
-        {
-            // Its mark stays.
-            file.give_room(offset, size);
-        }
+        let own = Storage::create(store, Kind::Alloc, self.place, size, 0)?;
+        Ok((Arc::new(own), 0))
     }
-}
-
-/// Whether the exporter has freed the memory at an offset of a pool's file.
-pub(crate) fn is_freed(file: &Storage, offset: u64) -> bool {
-    offset >= MARK_BYTES && file.is_marked(offset - MARK_BYTES)
 }
 
 impl State {
@@ -145,22 +111,38 @@ impl State {
 
     /// A device's default pool.
     pub(crate) fn default_pool(&mut self, device: usize) -> Answer<u64> {
-        let machine = machine_number(device)?;
-        let is_it = |pool: &Pool| pool.role == Role::Default && pool.machine == machine;
+        let place = Place::Gpu(machine_number(device)?);
+        let is_it = |pool: &Pool| pool.role == Role::Default && pool.place == place;
         let found = self.pools.iter().find(|(_, pool)| is_it(pool));
         Ok(match found {
             Some((handle, _)) => *handle,
-            None => self.add_pool(Pool::new(Role::Default, machine, Some(device), None)),
+            None => self.add_pool(Pool::new(Role::Default, place, Some(device), None)),
         })
     }
 
-    /// New memory of a pool.
+    /// The pool that imports of this file gave, if it is still there.
+    pub(crate) fn imported_pool(&self, file: &Storage) -> Option<u64> {
+        let id = file.header().id;
+        let found = self.pools.iter().find(|(_, pool)| {
+            let file = pool.file.as_ref().map(PoolFile::storage);
+            pool.role == Role::Imported && file.is_some_and(|file| file.header().id == id)
+        });
+        found.map(|(handle, _)| *handle)
+    }
+
+    /// New memory of a pool; no bytes are no memory, which is no failure.
     pub(crate) fn allocate_from(&mut self, handle: u64, size: u64) -> Answer<u64> {
         let pool = self.pool(handle)?;
         if pool.role == Role::Imported {
             return Err(CuResult::INVALID_VALUE);
         }
-        let (machine, most) = (pool.machine, pool.max_size);
+        if size == 0 {
+            return Ok(0);
+        }
+        let (place, most) = (pool.place, pool.max_size);
+        let Place::Gpu(machine) = place else {
+            return Err(CuResult::NOT_SUPPORTED);
+        };
         let used: u64 = self
             .pieces
             .values()
@@ -177,7 +159,7 @@ impl State {
             .ok_or(CuResult::OUT_OF_MEMORY)?;
         let session = self.session.as_ref().ok_or(CuResult::NOT_INITIALIZED)?;
         let pool = self.pools.get_mut(&handle).ok_or(CuResult::INVALID_VALUE)?;
-        let (storage, offset) = match pool.take(&session.store, size) {
+        let (storage, offset) = match pool.take(&session.store, &spot, size) {
             Ok(taken) => taken,
             Err(code) => {
                 self.blocks.give(&spot);
@@ -190,75 +172,77 @@ impl State {
             spot,
             offset,
             exported: false,
-            imports: 0,
+            imported: false,
         };
         self.add_piece(spot.address, size, storage, origin);
         Ok(spot.address)
     }
 
     /// Shows memory of an imported pool at an address: the same one as before
-    /// if it is there already.
+    /// if something that begins there is shown already, even if its size was
+    /// another one (seen on an H200, driver 580).
     pub(crate) fn import_pooled(&mut self, handle: u64, place: PooledPlace) -> Answer<u64> {
-        let here =
-            |piece: &&mut Piece| piece.lies_in(handle) && piece.file_offset() == place.offset;
-        if let Some(piece) = self.pieces.values_mut().find(here)
-            && let Origin::Pooled { imports, spot, .. } = &mut piece.origin
-        {
-            *imports += 1;
-            return Ok(spot.address);
+        let here = |(_, piece): &(&u64, &Piece)| {
+            piece.lies_in(handle) && piece.file_offset() == place.offset
+        };
+        if let Some((start, _)) = self.pieces.iter().find(here) {
+            return Ok(*start);
         }
-        let spot = self
-            .blocks
-            .take_as(place.block_size, place.block_offset, place.size)
-            .ok_or(CuResult::OUT_OF_MEMORY)?;
         let pool = self.pools.get_mut(&handle).ok_or(CuResult::INVALID_VALUE)?;
-        let storage = pool.file.clone().ok_or(CuResult::INVALID_VALUE)?;
+        let file = pool.file.as_ref().ok_or(CuResult::INVALID_VALUE)?;
+        let storage = Arc::clone(file.storage());
+        let block = place.offset.wrapping_sub(place.block_offset);
+        let spot = self.blocks.take_imported(
+            handle,
+            block,
+            place.block_size,
+            place.block_offset,
+            place.size,
+        );
+        let spot = spot.ok_or(CuResult::OUT_OF_MEMORY)?;
         pool.pieces += 1;
         let origin = Origin::Pooled {
             pool: handle,
             spot,
             offset: place.offset,
             exported: false,
-            imports: 1,
+            imported: true,
         };
         self.add_piece(spot.address, place.size, storage, origin);
         Ok(spot.address)
     }
 
-    /// Frees memory of a pool; an imported pointer as often as it was imported.
+    /// Frees memory of a pool; an imported pointer at once, however often it was
+    /// imported.
     pub(crate) fn free_pooled(&mut self, start: u64) -> Answer {
-        let piece = self.pieces.get_mut(&start).ok_or(CuResult::INVALID_VALUE)?;
+        let piece = self.pieces.get(&start).ok_or(CuResult::INVALID_VALUE)?;
         let size = piece.size;
         let Origin::Pooled {
             pool: handle,
+            spot,
             offset,
             exported,
-            imports,
-            ..
-        } = &mut piece.origin
+            imported,
+        } = piece.origin
         else {
             return Err(CuResult::INVALID_VALUE);
         };
-        if *imports > 1 {
-            *imports -= 1;
-            return Ok(());
-        }
-        let (handle, offset, exported, own) = (*handle, *offset, *exported, *imports == 0);
         self.remove_piece(start);
         if let Some(pool) = self.pools.get_mut(&handle) {
             pool.pieces -= 1;
-            if own {
-                pool.give(offset, size, exported);
+            if let Some(file) = pool.file.as_mut().filter(|_| !imported) {
+                file.give(&spot, offset, size, exported);
             }
         }
         self.drop_pool_if_unused(handle);
         Ok(())
     }
 
-    /// Ends a pool, at once or with its last allocation.
+    /// Ends a pool, at once or with its last allocation; an imported one not
+    /// before its last pointer, but then however often it was imported.
     pub(crate) fn destroy_pool(&mut self, handle: u64) -> Answer {
         let pool = self.pool(handle)?;
-        if pool.role == Role::Default {
+        if pool.role == Role::Default || pool.role == Role::Imported && pool.pieces > 0 {
             return Err(CuResult::INVALID_VALUE);
         }
         pool.destroyed = true;

@@ -6,7 +6,7 @@ use crate::config::config;
 use crate::header::Place;
 use crate::owner::OwnerId;
 use crate::physical::Physical;
-use crate::piece::{Origin, Piece};
+use crate::piece::{Origin, Piece, allow};
 use crate::pools::Pool;
 use crate::space::Region;
 use crate::storage::Storage;
@@ -189,11 +189,11 @@ impl State {
     pub(crate) fn allows(&self, piece: &Piece, device: usize, write: bool) -> bool {
         match &piece.origin {
             Origin::Alloc { .. } | Origin::Host { .. } | Origin::Opened { .. } => true,
-            Origin::Mapped { access, .. } => access.allows(device, write),
-            Origin::Pooled { pool, .. } => self
-                .pools
-                .get(pool)
-                .is_some_and(|pool| pool.access.allows(device, write)),
+            Origin::Mapped { access, .. } if piece.on_gpu() => access.allows(device, write),
+            Origin::Mapped { access, .. } => allow(access.of_driver(), write),
+            Origin::Pooled { pool, .. } => self.pools.get(pool).is_some_and(|pool| {
+                pool.access.allows(device, write) || pool.stand_in == Some(device)
+            }),
         }
     }
 

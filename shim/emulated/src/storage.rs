@@ -19,7 +19,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     FallocateFlags, Mode, OFlags, fallocate, fchmod, fcntl_getfl, fstat, fstatvfs, openat,
 };
-use rustix::io::{fcntl_dupfd_cloexec, pread, pwrite, retry_on_intr};
+use rustix::io::{dup, fcntl_dupfd_cloexec, pread, pwrite, retry_on_intr};
 
 /// Where the bytes begin: a page of any machine.
 pub(crate) const HEADER_BYTES: u64 = 64 << 10;
@@ -114,14 +114,18 @@ impl Storage {
         }
     }
 
-    /// Sets the first byte of a part.
-    pub(crate) fn mark(&self, offset: u64) {
-        if let Err(error) = pwrite(&self.file, &[1], HEADER_BYTES + offset) {
+    /// Sets the byte at an offset to 1 or 0.
+    pub(crate) fn mark(&self, offset: u64, marked: bool) {
+        // No room is taken for what reads as 0 already.
+        if self.is_marked(offset) == marked {
+            return;
+        }
+        if let Err(error) = pwrite(&self.file, &[u8::from(marked)], HEADER_BYTES + offset) {
             log::warn!("memory of a pool cannot be marked: {error}");
         }
     }
 
-    /// Whether the first byte of a part is set.
+    /// Whether the byte at an offset is 1.
     pub(crate) fn is_marked(&self, offset: u64) -> bool {
         let mut byte = [0];
         pread(&self.file, &mut byte, HEADER_BYTES + offset).is_ok() && byte == [1]
@@ -170,6 +174,11 @@ impl Storage {
     /// Another descriptor of it, closed on exec.
     pub(crate) fn duplicate(&self) -> Answer<OwnedFd> {
         fcntl_dupfd_cloexec(&self.file, 0).map_err(|_| CuResult::OPERATING_SYSTEM)
+    }
+
+    /// Another descriptor of it, which programs that are started inherit.
+    pub(crate) fn duplicate_to_inherit(&self) -> Answer<OwnedFd> {
+        dup(&self.file).map_err(|_| CuResult::OPERATING_SYSTEM)
     }
 
     /// A descriptor of it to read only, closed on exec.

@@ -161,6 +161,11 @@ pub(crate) fn set_access(ptr: u64, bytes: usize, kind: u32, id: i32, flags: u32)
     ok(cu!(mem_set_access(ptr, bytes, &desc, 1)))
 }
 
+pub(crate) fn access_of(ptr: u64, kind: u32, id: i32) -> Answer<u64> {
+    let (mut flags, location) = (99, CuMemLocation { kind, id });
+    ok(cu!(mem_get_access(&mut flags, &location, ptr))).map(|()| flags)
+}
+
 /// A reservation of its own with `handle` mapped for `device`.
 pub(crate) fn map_for(handle: u64, bytes: usize, device: i32, flags: u32) -> Answer<u64> {
     let ptr = reserve(bytes)?;

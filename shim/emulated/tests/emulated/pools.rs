@@ -5,9 +5,11 @@ use crate::peer::{Peer, hex};
 use crate::pool_calls::*;
 use crate::scene;
 use gpuipc::sys::{
-    CuMemPool, CuMemPoolProps, CuMemPoolPtrExportData, CuResult, handle_type, pointer_attribute,
+    CuMemLocation, CuMemPool, CuMemPoolProps, CuMemPoolPtrExportData, CuResult, handle_type,
+    location, pointer_attribute,
 };
 use gpuipc_emulated::counters;
+use std::os::fd::BorrowedFd;
 
 const SIZE: usize = 4 * MIB;
 const FD: u32 = handle_type::POSIX_FILE_DESCRIPTOR;
@@ -72,12 +74,11 @@ scene!(which_pools_are_exported, || {
     assert_eq!(destroy_pool(default), Err(CuResult::INVALID_VALUE));
     let private = create_pool(0, 0).expect("a pool");
     assert_eq!(export_pool(private), Err(CuResult::INVALID_VALUE));
-    assert_eq!(
-        create_pool(0, handle_type::FABRIC),
-        Err(CuResult::NOT_PERMITTED)
-    );
+    let fabric = create_pool(0, FD | handle_type::FABRIC).expect("a pool");
+    let refused = export_pool_fabric(fabric).map(|_| ());
+    assert_eq!(refused, Err(CuResult::NOT_PERMITTED), "no fabric here");
     assert_eq!(create_pool(0, 2), Err(CuResult::INVALID_VALUE));
-    assert_eq!(create_pool(2, FD), Err(CuResult::INVALID_DEVICE));
+    assert_eq!(create_pool(2, FD), Err(CuResult::INVALID_VALUE));
     let shared = create_pool(0, FD).expect("a pool");
     let ptr = alloc_from(shared, SIZE).expect("memory");
     assert_eq!(
@@ -85,11 +86,35 @@ scene!(which_pools_are_exported, || {
         Err(CuResult::INVALID_VALUE),
         "the pool comes first"
     );
-    close_fd(export_pool(shared).expect("a descriptor"));
+    let fd = export_pool(shared).expect("a descriptor");
+    // SAFETY: the driver just gave this descriptor to the test, which closes it
+    // below.
+    let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
+    assert_eq!(flags, Ok(rustix::io::FdFlags::empty()), "open on exec");
+    close_fd(fd);
     export_pointer(ptr).expect("now it works");
     assert_eq!(export_pointer(ptr + 4), Err(CuResult::INVALID_VALUE));
     let plain = alloc(SIZE).expect("memory");
     assert_eq!(export_pointer(plain), Err(CuResult::INVALID_VALUE));
+});
+
+scene!(a_host_nodes_pool_is_made_and_destroyed_only, || {
+    start_on(0);
+    let at = |kind, id| {
+        create_pool_as(CuMemPoolProps {
+            kind: 1,
+            handle_types: FD,
+            location: CuMemLocation { kind, id },
+            ..CuMemPoolProps::default()
+        })
+    };
+    let pool = at(location::HOST_NUMA, 0).expect("a pool");
+    assert_eq!(alloc_from(pool, SIZE), Err(CuResult::NOT_SUPPORTED));
+    assert_eq!(export_pool(pool), Err(CuResult::NOT_SUPPORTED));
+    destroy_pool(pool).expect("destroy");
+    for (kind, id) in [(location::HOST_NUMA, 1), (location::HOST, 0)] {
+        assert_eq!(at(kind, id), Err(CuResult::INVALID_VALUE));
+    }
 });
 
 scene!(another_process_imports_pool_and_pointer, || {
@@ -120,18 +145,18 @@ scene!(another_process_imports_pool_and_pointer, || {
         Err(CuResult::INVALID_VALUE),
         "nothing new from an imported pool"
     );
-    peer.ask(&format!("free {first}"))
-        .expect("the second import");
-    assert_eq!(peer.read(first), Ok(0x2222), "the first one is still there");
-    peer.ask(&format!("pool-destroy {there}"))
-        .expect("it goes with its last pointer");
-    assert_eq!(
-        peer.import_pointer(there, &data),
-        Err(CuResult::INVALID_VALUE)
-    );
-    assert_eq!(peer.read(first), Ok(0x2222));
-    peer.ask(&format!("free {first}")).expect("the last one");
+    assert_eq!(peer.import_pool(fd), Ok(there), "the same again");
+    let destroy = format!("pool-destroy {there}");
+    let in_use = peer.ask(&destroy);
+    assert_eq!(in_use, Err(CuResult::INVALID_VALUE), "a pointer is in use");
+    let end = format!("free {first}");
+    assert_eq!(peer.ask(&end), Ok(0), "one free for both imports");
     assert_eq!(peer.read(first), Err(CuResult::INVALID_VALUE));
+    assert_eq!(peer.ask(&end), Err(CuResult::INVALID_VALUE));
+    assert_eq!(peer.import_pointer(there, &data), Ok(first), "anew");
+    assert_eq!(peer.read(first), Ok(0x2222));
+    assert_eq!(peer.ask(&end), Ok(0));
+    assert_eq!(peer.ask(&destroy), Ok(0), "one end for both imports");
     assert_eq!(peer.ask("pools"), Ok(0));
     free(ptr).expect("free");
     destroy_pool(pool).expect("destroy");
@@ -163,23 +188,46 @@ scene!(the_same_process_imports_too_and_nothing_is_left, || {
     assert_eq!(counters::read(), before);
 });
 
-scene!(a_freed_pointer_imports_and_reads_old_bytes, || {
+scene!(imported_pointers_lie_as_their_originals, || {
+    start_on(0);
+    let (pool, ptr, fd, data) = exported(1);
+    let imported = import_pool(fd).expect("a pool");
+    let first = import_pointer(imported, data).expect("a pointer");
+    let more = [4096, SIZE, 100].map(|bytes| alloc_from(pool, bytes).expect("memory"));
+    for own in more.into_iter().rev() {
+        let data = export_pointer(own).expect("its bytes");
+        let there = import_pointer(imported, data).expect("a pointer");
+        assert_eq!(there - first, own - ptr);
+        write(own, 7).expect("a write");
+        assert_eq!(read(there), Ok(7));
+        free(there).expect("free");
+    }
+    assert_eq!(read(first), Ok(1));
+});
+
+scene!(a_freed_pointer_imports_and_reads_what_lies_there, || {
     start_on(0);
     let (pool, ptr, fd, data) = exported(0x1111);
+    let others = [(); 8].map(|()| alloc_from(pool, 4096).expect("memory"));
     let imported = import_pool(fd).expect("a pool");
     free(ptr).expect("free");
     let stale = import_pointer(imported, data).expect("success");
-    assert_eq!(read(stale), Ok(0x1111));
-    assert_eq!(alloc_from(pool, SIZE), Ok(ptr), "the address comes back");
-    assert_eq!(read(ptr), Ok(0), "with new memory");
+    assert_eq!(read(stale), Ok(0x1111), "old bytes");
+    let half = alloc_from(pool, SIZE / 2);
+    assert_eq!(half, Ok(ptr), "the address comes back");
     write(ptr, 0x2222).expect("a write");
-    assert_eq!(import_pointer(imported, data), Ok(stale));
-    assert_eq!(read(stale), Ok(0x1111));
+    assert_eq!(read(stale), Ok(0x2222), "the new memory");
+    let new = export_pointer(ptr).expect("its bytes");
+    assert_ne!(new, data);
+    assert_eq!(import_pointer(imported, new), Ok(stale));
+    let size = attribute(stale, pointer_attribute::RANGE_SIZE);
+    assert_eq!(size, Ok(SIZE as u64), "as it was imported");
     // Old bytes are not kept for ever.
-    for _ in 0..20 {
-        free(ptr).expect("free");
-        assert_eq!(alloc_from(pool, SIZE), Ok(ptr));
-        export_pointer(ptr).expect("its bytes");
+    free(ptr).expect("free");
+    for other in others {
+        assert_eq!(read(stale), Ok(0x2222));
+        export_pointer(other).expect("its bytes");
+        free(other).expect("free");
     }
     assert_eq!(read(stale), Ok(0));
 });
@@ -194,7 +242,7 @@ scene!(
         let there = import_pointer(imported, data).expect("a pointer");
         assert_eq!(read(there), Ok(0x1111));
         free(ptr).expect("free");
-        assert_eq!(read(there), Err(CuResult::LAUNCH_FAILED));
+        assert_eq!(read(there), Err(CuResult::LAUNCH_FAILED), "a first read");
         assert_eq!(alloc(4096), Err(CuResult::LAUNCH_FAILED));
         assert_eq!(free(there), Err(CuResult::LAUNCH_FAILED));
         use_device(1);
@@ -219,17 +267,29 @@ scene!(other_devices_need_access, || {
             (pool_access_of(pool, 0), pool_access_of(pool, 1)),
             (Ok(3), Ok(0))
         );
-        pool_access(pool, 1, 1).expect("access");
-        assert_eq!(read(ptr), Ok(0x4444));
-        assert_eq!(write(ptr, 1), Err(CuResult::INVALID_VALUE), "read only");
+        assert_eq!(range(ptr), Err(CuResult::NOT_FOUND));
+        assert_eq!(
+            pool_access(pool, 1, 1),
+            Err(CuResult::NOT_SUPPORTED),
+            "read-only"
+        );
+        assert_eq!(read(ptr), Err(CuResult::INVALID_VALUE));
         pool_access(pool, 1, 3).expect("access");
+        assert_eq!(read(ptr), Ok(0x4444));
         write(ptr, 0x4444).expect("a write");
+        assert_eq!(range(ptr), Ok((ptr, SIZE)));
         assert_eq!(
             pool_access(pool, 0, 0),
-            Err(CuResult::INVALID_VALUE),
+            Err(CuResult::INVALID_DEVICE),
             "its own device"
         );
         assert_eq!(pool_access(pool, 2, 3), Err(CuResult::INVALID_DEVICE));
+        assert_eq!(pool_access_of(pool, 2), Err(CuResult::INVALID_VALUE));
+        assert_eq!(
+            access_of(ptr, location::DEVICE, 0),
+            Ok(0),
+            "the pool's matter"
+        );
     }
 });
 
@@ -282,7 +342,7 @@ scene!(wrong_arguments, || {
     assert_eq!(import_pool(vmm), Err(CuResult::UNKNOWN));
     assert_eq!(import_fd(other_fd), Err(CuResult::UNKNOWN));
     assert_eq!(import_pool(-1), Err(CuResult::UNKNOWN));
-    assert_eq!(alloc_from(pool, 0), Err(CuResult::INVALID_VALUE));
+    assert_eq!(alloc_from(pool, 0), Ok(0), "nothing");
     assert_eq!(alloc_from(CuMemPool(1), SIZE), Err(CuResult::INVALID_VALUE));
     assert_eq!(destroy_pool(CuMemPool::NULL), Err(CuResult::INVALID_VALUE));
     assert_eq!(free(ptr + 4), Err(CuResult::INVALID_VALUE));

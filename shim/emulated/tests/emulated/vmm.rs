@@ -244,6 +244,7 @@ scene!(holes_in_a_reservation, || {
         |from: u64, bytes: usize| set_access(from, bytes, location::DEVICE, 0, access::READ_WRITE);
     assert_eq!(give(base, 4 * unit), Ok(()), "over a hole");
     assert_eq!((write(base, 1), write(at(2), 2)), (Ok(()), Ok(())));
+    assert_eq!(give(base, 2 * unit), Err(INVALID), "a hole at the end");
     assert_eq!(give(at(1), unit), Err(INVALID), "a hole only");
     assert_eq!(give(base, 3 * unit), Err(INVALID), "a part");
     assert_eq!(give(base, 6 * unit), Err(INVALID), "past the reservation");
@@ -291,10 +292,16 @@ scene!(host_numa_memory, || {
     let wish = prop(location::HOST_NUMA, 0, handle_type::POSIX_FILE_DESCRIPTOR);
     let handle = create(SIZE, wish).expect("memory");
     let ptr = map_for(handle, SIZE, 0, access::READ_WRITE).expect("a mapping");
+    let rights = |ptr| {
+        let places = [location::DEVICE, location::HOST_NUMA, location::HOST];
+        places.map(|kind| access_of(ptr, kind, 0).expect("an answer"))
+    };
+    assert_eq!(rights(ptr), [3, 0, 3], "the driver's copies go by the CPU");
     assert_eq!(
         set_access(ptr, SIZE, location::HOST_NUMA, 0, access::READ_WRITE),
         Ok(())
     );
+    assert_eq!(rights(ptr), [3, 3, 3]);
     // SAFETY: host memory, mapped right above with access for the CPU.
     unsafe { (ptr as *mut u32).write(0xabcd) };
     assert_eq!(read(ptr), Ok(0xabcd));
@@ -314,6 +321,23 @@ scene!(host_numa_memory, || {
         .expect("a mapping");
     assert_eq!(peer.read(there), Ok(0xabcd));
     unmap_all(ptr, SIZE);
+
+    let base = reserve(SIZE).expect("addresses");
+    assert_eq!(map(base, SIZE, 0, handle), Ok(()));
+    assert_eq!(rights(base), [0, 0, 0]);
+    assert_eq!(read(base), Err(INVALID));
+    let give = |kind, flags| set_access(base, SIZE, kind, 0, flags);
+    assert_eq!(give(location::HOST, access::READ_WRITE), Ok(()));
+    assert_eq!(rights(base), [0, 3, 3], "the CPU is its node's");
+    assert_eq!((write(base, 5), read(base)), (Ok(()), Ok(5)), "by the CPU");
+    let fill = cu!(memset_d8(base, 0, 4));
+    assert_eq!(fill, INVALID, "the GPU's work");
+    assert_eq!(give(location::DEVICE, access::READ_WRITE), Ok(()));
+    assert_eq!(cu!(memset_d8(base, 0, 4)), CuResult::SUCCESS);
+    assert_eq!(give(location::HOST_NUMA, access::READ), Ok(()));
+    assert_eq!(rights(base), [3, 1, 1]);
+    assert_eq!((read(base), write(base, 6)), (Ok(0), Err(INVALID)));
+    unmap_all(base, SIZE);
 });
 
 scene!(wrong_arguments, || {
