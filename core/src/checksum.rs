@@ -1,10 +1,14 @@
-//! The handle's checksum: CRC-32C (Castagnoli, as in iSCSI, RFC 3720 section 12.1), without the
-//! checksum's own four bytes.
+//! The checksum of a handle and of a registered memory: CRC-32C (Castagnoli, as in iSCSI, RFC 3720
+//! section 12.1), without the checksum's own four bytes.
 //!
 //! It finds damage: every flipped bit and every burst of up to 32 bits. It is no protection
 //! against forgery, since anyone can compute it.
+//!
+//! It takes 16 bytes a step, with a table of 16 KiB that the compiler makes and every program
+//! carries. A byte a step, with 1 KiB, is seven times as slow: 0.9 us a handle and not 0.13, when
+//! all else in decoding takes 0.05 (`benches/handle.rs`).
 
-use crate::layout::{HANDLE_BYTES, handle};
+use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, handle, registered};
 use crc::{CRC_32_ISCSI, Crc, Table};
 
 /// A static, not a const: a const's 16 KiB table would be copied to the stack at each use.
@@ -17,6 +21,18 @@ pub fn checksum_of(bytes: &[u8; HANDLE_BYTES]) -> u32 {
     let mut digest = CRC_32C.digest();
     digest.update(handle::BEFORE_CHECKSUM.slice(bytes));
     digest.update(handle::AFTER_CHECKSUM.slice(bytes));
+    digest.finalize()
+}
+
+/// The checksum that a registered memory must carry at bytes 124..128: CRC-32C of the other 124 of
+/// its header, and of its transports. The handles have their own.
+pub(crate) fn checksum_of_registered(
+    header: &[u8; REGISTERED_HEADER_BYTES],
+    transports: &[u8],
+) -> u32 {
+    let mut digest = CRC_32C.digest();
+    digest.update(registered::BEFORE_CHECKSUM.slice(header));
+    digest.update(transports);
     digest.finalize()
 }
 

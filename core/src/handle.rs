@@ -202,7 +202,7 @@ impl GpuIpcMemHandle {
     }
 
     /// Takes the fields as they are: the rules come after.
-    fn read(b: &[u8; HANDLE_BYTES]) -> Self {
+    pub(crate) fn read(b: &[u8; HANDLE_BYTES]) -> Self {
         Self {
             magic: u32::from_le_bytes(at::MAGIC.get(b)),
             version: u8::from_le_bytes(at::VERSION.get(b)),

@@ -16,6 +16,12 @@ pub const REQUEST_BYTES: usize = 64;
 pub const REPLY_BYTES: usize = 64;
 /// The version of the handle's format that this crate writes, and the newest that it knows fully.
 pub const FORMAT_VERSION: u8 = 1;
+/// Bytes that begin a registered memory: two lines of 64, before its transports and handles.
+pub const REGISTERED_HEADER_BYTES: usize = 128;
+/// Bytes of one transport of a registered memory: what it is, and its data.
+pub const TRANSPORT_BYTES: usize = 72;
+/// Bytes that a transport has for its data.
+pub const TRANSPORT_DATA_BYTES: usize = 64;
 
 /// `N` bytes inside a block of `BLOCK` bytes.
 #[derive(Clone, Copy, Debug)]
@@ -163,112 +169,42 @@ pub(crate) mod reply {
     pub(crate) const RESERVED: At<16> = Field::at(48);
 }
 
-#[cfg(test)]
-#[allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions
-)]
-mod tests {
-    use super::*;
-    use std::vec::Vec;
+/// What begins a registered memory. The table in the documentation of
+/// [`RegisteredMemoryRef`](crate::RegisteredMemoryRef) says what each field means.
+pub(crate) mod registered {
+    use super::{Field, REGISTERED_HEADER_BYTES};
 
-    /// The ranges follow each other without a gap or an overlap, and fill the block.
-    fn fills(ranges: &[Range<usize>], block: usize) {
-        let mut end = 0;
-        for range in ranges {
-            assert_eq!(range.start, end);
-            end = range.end;
-        }
-        assert_eq!(end, block);
-    }
+    type At<const N: usize> = Field<N, REGISTERED_HEADER_BYTES>;
 
-    #[test]
-    fn every_byte_of_a_handle_belongs_to_exactly_one_field() {
-        use handle::*;
-        let ranges: Vec<Range<usize>> = std::vec![
-            MAGIC.range(),
-            VERSION.range(),
-            MIN_READER.range(),
-            PLATFORM.range(),
-            TYPE_FLAGS.range(),
-            ATTRIBUTES.range(),
-            NUM_DEVICES.range(),
-            NUMA_NODE.range(),
-            RESERVED_SHORT.range(),
-            BASE_SIZE.range(),
-            OFFSET_FROM_BASE.range(),
-            LENGTH.range(),
-            ALLOCATION_ID.range(),
-            WINDOW_ID.range(),
-            WINDOW_LENGTH.range(),
-            WINDOW_OFFSET.range(),
-            SEGMENT_INDEX.range(),
-            SEGMENT_COUNT.range(),
-            DEVICE_UUID.range(),
-            PROCESS_ID.range(),
-            HOST_ID.range(),
-            PID.range(),
-            PID_NAMESPACE.range(),
-            NET_NAMESPACE.range(),
-            FABRIC_CLIQUE.range(),
-            FABRIC_CLUSTER.range(),
-            POOL_ID.range(),
-            RESERVED.range(),
-            CHECKSUM.range(),
-            SLOT_0.range(),
-            SLOT_1.range(),
-            SLOT_2.range(),
-        ];
-        fills(&ranges, HANDLE_BYTES);
-        fills(
-            &[
-                BEFORE_CHECKSUM.range(),
-                CHECKSUM.range(),
-                AFTER_CHECKSUM.range(),
-            ],
-            HANDLE_BYTES,
-        );
-    }
+    pub(crate) const MAGIC: At<4> = Field::at(0);
+    pub(crate) const VERSION: At<1> = Field::at(4);
+    pub(crate) const MIN_READER: At<1> = Field::at(5);
+    pub(crate) const TRANSPORT_COUNT: At<2> = Field::at(6);
+    pub(crate) const HANDLE_COUNT: At<4> = Field::at(8);
+    pub(crate) const PID: At<4> = Field::at(12);
+    pub(crate) const POINTER: At<8> = Field::at(16);
+    pub(crate) const SIZE: At<8> = Field::at(24);
+    pub(crate) const PROCESS_ID: At<16> = Field::at(32);
+    pub(crate) const HOST_ID: At<16> = Field::at(48);
+    pub(crate) const PID_NAMESPACE: At<4> = Field::at(64);
+    pub(crate) const RESERVED: At<56> = Field::at(68);
+    pub(crate) const CHECKSUM: At<4> = Field::at(124);
 
-    #[test]
-    fn every_byte_of_a_ticket_and_a_message_belongs_to_exactly_one_field() {
-        use ticket::*;
-        let ticket = [
-            ENDPOINT.range(),
-            TOKEN.range(),
-            FD.range(),
-            LEDGER_FD.range(),
-            LEDGER_SLOT.range(),
-            RESERVED.range(),
-            LEDGER_DEVICE.range(),
-            LEDGER_INODE.range(),
-        ];
-        fills(&ticket, SLOT_BYTES);
-        let request = [
-            request::MAGIC.range(),
-            request::VERSION.range(),
-            request::KIND.range(),
-            request::RESERVED_SHORT.range(),
-            request::ID.range(),
-            request::ALLOCATION_ID.range(),
-            request::TOKEN.range(),
-            request::RESERVED.range(),
-        ];
-        fills(&request, REQUEST_BYTES);
-        let reply = [
-            reply::MAGIC.range(),
-            reply::VERSION.range(),
-            reply::STATUS.range(),
-            reply::RESERVED_SHORT.range(),
-            reply::ID.range(),
-            reply::ALLOCATION_ID.range(),
-            reply::DETAIL.range(),
-            reply::RESERVED_MIDDLE.range(),
-            reply::POINTER.range(),
-            reply::SIZE.range(),
-            reply::RESERVED.range(),
-        ];
-        fills(&reply, REPLY_BYTES);
-    }
+    /// What the checksum covers of the header; the transports come after.
+    pub(crate) const BEFORE_CHECKSUM: At<124> = Field::at(0);
 }
+
+/// A transport of a registered memory.
+pub(crate) mod transport {
+    use super::{Field, TRANSPORT_BYTES, TRANSPORT_DATA_BYTES};
+
+    type At<const N: usize> = Field<N, TRANSPORT_BYTES>;
+
+    pub(crate) const KIND: At<4> = Field::at(0);
+    pub(crate) const LENGTH: At<1> = Field::at(4);
+    pub(crate) const RESERVED: At<3> = Field::at(5);
+    pub(crate) const DATA: At<TRANSPORT_DATA_BYTES> = Field::at(8);
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,9 @@
 //! exporter also runs a small server, the *broker*, which speaks the [`Request`]s and [`Reply`]s
 //! of this crate.
 //!
+//! A runtime that ships whole buffers writes a [`RegisteredMemoryRef`]: the handles of all segments,
+//! and what its other transports need.
+//!
 //! The layers, bottom-up:
 //!
 //! | module | what it is | what it does not do |
@@ -14,6 +17,7 @@
 //! | `slot`, `ticket` | the 64-byte lines that hold what the driver or the broker needs | know which slot is in use |
 //! | `handle`, `fields`, `access` | the handle, its plain form, its accessors | exist with wrong content |
 //! | `rules` | every rule that a handle must keep, in one list | know about bytes on the wire |
+//! | `registered` | a buffer of a runtime: its handles and other transports | know what a transport means |
 //! | `message` | the broker's messages | send, receive, wait |
 //! | `status` | the status numbers that the C interface gives | know errors of other crates |
 //!
@@ -46,6 +50,7 @@ mod handle;
 mod identity;
 mod layout;
 mod message;
+mod registered;
 mod rules;
 mod slot;
 mod status;
@@ -58,8 +63,15 @@ pub use error::{DecodeError, MessageError};
 pub use fields::{HandleFields, Window};
 pub use handle::GpuIpcMemHandle;
 pub use identity::{ClusterUuid, DeviceUuid, Endpoint, HostId, ProcessId};
-pub use layout::{FORMAT_VERSION, HANDLE_BYTES, REPLY_BYTES, REQUEST_BYTES, SLOT_BYTES};
+pub use layout::{
+    FORMAT_VERSION, HANDLE_BYTES, REGISTERED_HEADER_BYTES, REPLY_BYTES, REQUEST_BYTES, SLOT_BYTES,
+    TRANSPORT_BYTES, TRANSPORT_DATA_BYTES,
+};
 pub use message::{Reply, ReplyStatus, Request, RequestKind};
+pub use registered::{
+    EncodeError, MAX_HANDLES, MAX_TRANSPORTS, REGISTERED_VERSION, RegisteredError,
+    RegisteredFields, RegisteredMemoryRef, TransportInfo, registered_len,
+};
 pub use status::Status;
 pub use ticket::{LedgerEntry, Ticket};
 pub use token::Token;

@@ -1,9 +1,10 @@
-//! A slot: 64 bytes of a handle whose meaning the handle's flags give.
+//! A slot: 64 bytes of a handle whose meaning the handle's flags give; and a transport's data: 64
+//! bytes whose meaning the runtime knows.
 //!
 //! The only file of this crate with `unsafe`: reading a union.
 #![allow(unsafe_code)]
 
-use crate::layout::{SLOT_BYTES, ticket};
+use crate::layout::{SLOT_BYTES, TRANSPORT_DATA_BYTES, ticket};
 use core::mem::offset_of;
 
 /// A ticket as C sees it inside a slot.
@@ -71,6 +72,35 @@ impl Slot {
         // its type. Any 64 initialized bytes are a valid `[u8; 64]`, and all 64 are initialized:
         // the fields are private to this file, which makes slots in `new` only, from 64 bytes, and
         // never writes to one. Memory that C fills comes in through `decode`, as bytes. The
+        // reference lives as long as `self`, of which it is a part.
+        unsafe { &self.bytes }
+    }
+}
+
+/// The data of a transport of a registered memory. A runtime puts its own structs there, which may
+/// hold words.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) union TransportData {
+    bytes: [u8; TRANSPORT_DATA_BYTES],
+    words: [u64; 8],
+}
+
+const _: () = assert!(
+    size_of::<TransportData>() == TRANSPORT_DATA_BYTES && align_of::<TransportData>() == 8,
+    "every member fills the data, which is aligned for a word"
+);
+
+impl TransportData {
+    pub(crate) const fn new(bytes: [u8; TRANSPORT_DATA_BYTES]) -> Self {
+        Self { bytes }
+    }
+
+    pub(crate) const fn bytes(&self) -> &[u8; TRANSPORT_DATA_BYTES] {
+        // SAFETY: reading a union's member requires that the bytes it covers are a valid value of
+        // its type. Any 64 initialized bytes are a valid `[u8; 64]`, and all 64 are initialized:
+        // the fields are private to this file, which makes data in `new` only, from 64 bytes, and
+        // never writes to it. Memory that C fills comes in through `decode`, as bytes. The
         // reference lives as long as `self`, of which it is a part.
         unsafe { &self.bytes }
     }

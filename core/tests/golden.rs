@@ -14,7 +14,7 @@
 #[allow(dead_code)]
 mod samples;
 
-use gpuipc_core::{GpuIpcMemHandle, Reply, ReplyStatus, Request, RequestKind};
+use gpuipc_core::{GpuIpcMemHandle, RegisteredMemoryRef, Reply, ReplyStatus, Request, RequestKind};
 use std::path::Path;
 
 /// Name and text of a golden file.
@@ -36,6 +36,11 @@ const HANDLES: [(&str, &str); 8] = [
     golden!("host-numa"),
     golden!("multicast"),
     golden!("segment"),
+];
+const REGISTERED: [(&str, &str); 3] = [
+    golden!("registered-handle"),
+    golden!("registered-segments"),
+    golden!("registered-transport"),
 ];
 const REQUEST: (&str, &str) = golden!("request");
 const REPLY: (&str, &str) = golden!("reply");
@@ -90,6 +95,32 @@ fn golden_handles_decode_to_their_fields() {
     for (sample, (name, text)) in samples::all().iter().zip(HANDLES) {
         let handle = GpuIpcMemHandle::decode(&bytes(text)).unwrap();
         assert_eq!(handle.fields(), sample.fields, "{name}.hex");
+    }
+}
+
+#[test]
+fn registered_memories_are_the_golden_bytes() {
+    for (sample, golden) in samples::all_registered().iter().zip(REGISTERED) {
+        assert_eq!(sample.name, golden.0);
+        compare(golden, sample.about, &sample.encode());
+    }
+}
+
+#[test]
+fn golden_registered_memories_decode_to_what_they_were_made_of() {
+    if std::env::var_os("GPUIPC_BLESS").is_some() {
+        return;
+    }
+    for (sample, (name, text)) in samples::all_registered().iter().zip(REGISTERED) {
+        let bytes = bytes(text);
+        let registered = RegisteredMemoryRef::decode(&bytes).unwrap();
+        assert_eq!(registered.fields(), sample.fields, "{name}.hex");
+        assert!(
+            registered
+                .transports()
+                .eq(sample.transports.iter().copied())
+        );
+        assert!(registered.handles().eq(sample.handles.iter().copied()));
     }
 }
 

@@ -7,8 +7,8 @@ mod samples;
 
 use gpuipc_core::{
     ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, HostId,
-    LedgerEntry, ProcessId, Reply, ReplyStatus, Request, RequestKind, Ticket, Token, Window,
-    checksum_of,
+    LedgerEntry, ProcessId, RegisteredFields, RegisteredMemoryRef, Reply, ReplyStatus, Request,
+    RequestKind, Ticket, Token, TransportInfo, Window, checksum_of,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -158,6 +158,69 @@ fn valid() -> impl Strategy<Value = HandleFields> {
     )
 }
 
+/// Transports of different kinds, at most as many as there may be.
+fn transports() -> impl Strategy<Value = Vec<TransportInfo>> {
+    let data = proptest::collection::vec(any::<u8>(), 1..=64);
+    proptest::collection::btree_map(any::<u32>(), data, 0..=8).prop_map(|all| {
+        let all = all.iter();
+        all.map(|(kind, data)| TransportInfo::new(*kind, data).unwrap())
+            .collect()
+    })
+}
+
+/// Any registered memory that the rules allow, of up to five segments.
+fn registered() -> impl Strategy<Value = samples::Registered> {
+    let segments = proptest::collection::vec(valid(), 0..=5);
+    (segments, transports(), origin(), any::<[u64; 3]>()).prop_filter_map(
+        "a registered memory has a handle or a transport",
+        |(segments, transports, origin, [pointer, size, window_id])| {
+            let some = !segments.is_empty() || !transports.is_empty();
+            let lengths = segments
+                .iter()
+                .map(|fields| fields.length.min(u64::MAX / 5));
+            let lengths: Vec<u64> = lengths.collect();
+            let fields = RegisteredFields {
+                pointer,
+                size: if segments.is_empty() {
+                    size.max(1)
+                } else {
+                    lengths.iter().sum()
+                },
+                process_id: origin.process_id,
+                host_id: origin.host_id,
+                pid: origin.pid,
+                pid_namespace: origin.pid_namespace,
+            };
+            let mut window = Window {
+                id: window_id,
+                length: fields.size,
+                offset: 0,
+                segment_index: 0,
+                segment_count: lengths.len() as u32,
+            };
+            let handles = segments.into_iter().zip(lengths).map(|(segment, length)| {
+                let segment = HandleFields {
+                    length,
+                    window,
+                    process_id: fields.process_id,
+                    host_id: fields.host_id,
+                    ..segment
+                };
+                window.offset += length;
+                window.segment_index += 1;
+                GpuIpcMemHandle::new(&segment).unwrap()
+            });
+            some.then(|| samples::Registered {
+                name: "",
+                about: "",
+                fields,
+                transports,
+                handles: handles.collect(),
+            })
+        },
+    )
+}
+
 fn repaired(mut bytes: [u8; HANDLE_BYTES]) -> [u8; HANDLE_BYTES] {
     let sum = checksum_of(&bytes);
     bytes[188..192].copy_from_slice(&sum.to_le_bytes());
@@ -212,6 +275,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..800),
     ) {
         prop_assert!(GpuIpcMemHandle::decode(&bytes).is_err());
+        prop_assert!(RegisteredMemoryRef::decode(&bytes).is_err());
         let _ = Request::decode(&bytes);
         let _ = Reply::decode(&bytes);
     }
@@ -220,6 +284,36 @@ proptest! {
     fn a_part_of_a_handle_is_refused(fields in valid(), length in 0..HANDLE_BYTES) {
         let bytes = GpuIpcMemHandle::new(&fields).unwrap().encode();
         prop_assert!(GpuIpcMemHandle::decode(&bytes[..length]).is_err());
+    }
+
+    #[test]
+    fn a_registered_memory_comes_back_from_its_bytes(sent in registered()) {
+        let bytes = sent.encode();
+        let decoded = RegisteredMemoryRef::decode(&bytes).unwrap();
+        prop_assert_eq!(decoded.as_bytes(), &bytes);
+        prop_assert_eq!(decoded.fields(), sent.fields);
+        prop_assert!(decoded.transports().eq(sent.transports.iter().copied()));
+        prop_assert!(decoded.handles().eq(sent.handles.iter().copied()));
+        let again = samples::Registered {
+            fields: decoded.fields(),
+            transports: decoded.transports().collect(),
+            handles: decoded.handles().collect(),
+            ..sent
+        };
+        prop_assert_eq!(again.encode(), bytes);
+    }
+
+    #[test]
+    fn a_registered_memory_with_a_flipped_bit_or_cut_off_is_refused(
+        sent in registered(),
+        place in any::<prop::sample::Index>(),
+        bit in 0..8_u8,
+    ) {
+        let mut bytes = sent.encode();
+        let at = place.index(bytes.len());
+        prop_assert!(RegisteredMemoryRef::decode(&bytes[..at]).is_err());
+        bytes[at] ^= 1_u8 << bit;
+        prop_assert!(RegisteredMemoryRef::decode(&bytes).is_err());
     }
 
     /// Random bytes, but for what would end decoding at once.

@@ -1,8 +1,8 @@
-//! One valid handle of each kind, with values that are easy to see in a dump.
+//! One valid handle of each kind, and registered memories, with values that are easy to see in a dump.
 
 use gpuipc_core::{
-    ClusterUuid, DeviceUuid, Endpoint, HandleFields, HostId, LedgerEntry, ProcessId, Ticket, Token,
-    Window,
+    ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HandleFields, HostId, LedgerEntry,
+    ProcessId, RegisteredFields, Ticket, Token, TransportInfo, Window, registered_len,
 };
 
 /// A sample, and the name of its golden file.
@@ -178,6 +178,98 @@ pub(crate) fn all() -> [Sample; 8] {
             name: "segment",
             about: "handle: the second of three segments of a window, VMM memory, PosixFd",
             fields: segment(),
+        },
+    ]
+}
+
+/// A registered memory, and the name of its golden file.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) fields: RegisteredFields,
+    pub(crate) transports: Vec<TransportInfo>,
+    pub(crate) handles: Vec<GpuIpcMemHandle>,
+}
+
+impl Registered {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let length = registered_len(self.transports.len(), self.handles.len()).unwrap();
+        let mut bytes = vec![0; length];
+        let written = self
+            .fields
+            .encode(&self.transports, &self.handles, &mut bytes);
+        assert_eq!(written, Ok(length));
+        bytes
+    }
+}
+
+/// 7 MiB of the process that the handles are from.
+pub(crate) fn registered_fields() -> RegisteredFields {
+    RegisteredFields {
+        pointer: 0x7f00_1020_3000,
+        size: 7 << 20,
+        process_id: ProcessId([0xc0; 16]),
+        host_id: HostId([0xb0; 16]),
+        pid: 4242,
+        pid_namespace: 0xf000_0001,
+    }
+}
+
+/// Handles of a window of 7 MiB: segments of 4, 2 and 1 MiB.
+pub(crate) fn three_segments() -> Vec<GpuIpcMemHandle> {
+    let parts = [(0, 0_u64, 4_u64), (1, 4, 2), (2, 6, 1)];
+    let handles = parts.map(|(segment_index, offset, length)| {
+        let fields = HandleFields {
+            length: length << 20,
+            window: Window {
+                id: 7,
+                length: 7 << 20,
+                offset: offset << 20,
+                segment_index,
+                segment_count: 3,
+            },
+            ..fd()
+        };
+        GpuIpcMemHandle::new(&fields).unwrap()
+    });
+    handles.into()
+}
+
+/// Three segments and two transports.
+pub(crate) fn registered() -> Registered {
+    Registered {
+        name: "registered-segments",
+        about: "registered memory: two transports, the three segments of 7 MiB",
+        fields: registered_fields(),
+        transports: vec![
+            TransportInfo::new(1, &counting(0x10)[..12]).unwrap(),
+            TransportInfo::new(0x0102_0304, &counting(0x80)).unwrap(),
+        ],
+        handles: three_segments(),
+    }
+}
+
+/// All of them.
+pub(crate) fn all_registered() -> [Registered; 3] {
+    [
+        Registered {
+            name: "registered-handle",
+            about: "registered memory: no transport, one handle",
+            fields: RegisteredFields {
+                size: 2 << 20,
+                ..registered_fields()
+            },
+            transports: Vec::new(),
+            handles: vec![GpuIpcMemHandle::new(&fd_and_fabric()).unwrap()],
+        },
+        registered(),
+        Registered {
+            name: "registered-transport",
+            about: "registered memory: one transport, no handle",
+            transports: vec![TransportInfo::new(7, &[0xab]).unwrap()],
+            handles: Vec::new(),
+            ..registered()
         },
     ]
 }

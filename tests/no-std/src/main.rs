@@ -1,17 +1,17 @@
 //! Run it with `cargo run --release --manifest-path tests/no-std/Cargo.toml`; it prints nothing
 //! and exits with 0 if all is right.
 //!
-//! A program without std and without an allocator that makes, ships and checks a handle. If
-//! gpuipc-core came to need std, this would not compile (two panic handlers); if it came to need an
-//! allocator, this would not compile either (no global allocator).
+//! A program without std and without an allocator that makes, ships and checks a handle and a
+//! registered memory. If gpuipc-core came to need std, this would not compile (two panic handlers);
+//! if it came to need an allocator, this would not compile either (no global allocator).
 #![no_std]
 #![no_main]
 
 use core::ffi::{c_char, c_int};
 use core::panic::PanicInfo;
 use gpuipc_core::{
-    DecodeError, Endpoint, GpuIpcMemHandle, HandleFields, Request, RequestKind, Ticket, Token,
-    Window,
+    DecodeError, Endpoint, GpuIpcMemHandle, HandleFields, RegisteredFields, RegisteredMemoryRef,
+    Request, RequestKind, Ticket, Token, TransportInfo, Window,
 };
 
 // The start code of the C library calls `main`; std would have linked it.
@@ -76,7 +76,30 @@ fn check() -> c_int {
     if Request::decode(&request.encode()) != Ok(request) {
         return 5;
     }
+    if !registers(&handle) {
+        return 6;
+    }
     0
+}
+
+/// A registered memory of the handle goes through its bytes.
+fn registers(handle: &GpuIpcMemHandle) -> bool {
+    let fields = RegisteredFields {
+        size: handle.length(),
+        ..RegisteredFields::default()
+    };
+    let Ok(transport) = TransportInfo::new(1, b"rkey") else {
+        return false;
+    };
+    let mut buffer = [0; 128 + 72 + 384];
+    if fields.encode(&[transport], &[*handle], &mut buffer) != Ok(buffer.len()) {
+        return false;
+    }
+    RegisteredMemoryRef::decode(&buffer).is_ok_and(|registered| {
+        registered.fields() == fields
+            && registered.transports().eq([transport])
+            && registered.handles().eq([*handle])
+    })
 }
 
 // SAFETY: no other item of this program has this name, and the signature is C's for `main`.

@@ -1,0 +1,239 @@
+//! A registered memory: what a runtime ships to a peer to describe one of its buffers, with every
+//! way to reach it.
+
+mod error;
+mod fields;
+mod header;
+mod rules;
+mod transport;
+
+pub use error::{EncodeError, RegisteredError};
+pub use fields::{RegisteredFields, registered_len};
+pub use transport::TransportInfo;
+
+use crate::checksum::checksum_of_registered;
+use crate::handle::GpuIpcMemHandle;
+use crate::identity::{HostId, ProcessId};
+use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, TRANSPORT_BYTES};
+use core::fmt;
+use header::Header;
+
+/// The most transports that a registered memory has.
+pub const MAX_TRANSPORTS: usize = 8;
+/// The most handles that a registered memory has: 2 TiB in pieces of 2 MiB.
+pub const MAX_HANDLES: usize = 1 << 20;
+/// The version of the form that this crate writes, and the newest that it knows fully.
+pub const REGISTERED_VERSION: u8 = 1;
+
+/// The first four bytes: the letters `GIPM`.
+const MAGIC: u32 = u32::from_le_bytes(*b"GIPM");
+/// The oldest version that can read what this crate writes.
+const MIN_READER: u8 = 1;
+
+/// A registered memory, read in place: one buffer of a process, the GPU handles of all its segments,
+/// and the runtime's other transports to it.
+///
+/// Made by [`decode`](Self::decode), which checks everything, or written by
+/// [`RegisteredFields::encode`]. A header of 128 bytes, then the transports, 72 bytes each, then the
+/// handles, 384 bytes each; all little-endian, without padding:
+///
+/// | at | field | type | meaning |
+/// |---|---|---|---|
+/// | 0 | magic | u32 | `GIPM` |
+/// | 4 | version, min_reader | u8, u8 | written by; the oldest reader that may use it |
+/// | 6 | transport_count | u16 | T, 0 to 8 |
+/// | 8 | handle_count | u32 | N, 0 to 1048576; at least 1 where T is 0 |
+/// | 12 | pid | u32 | the owner's; for messages, never an identity |
+/// | 16 | pointer | u64 | the buffer's address in its owner |
+/// | 24 | size | u64 | bytes of the buffer, > 0 |
+/// | 32 | process_id | 16 B | the owner |
+/// | 48 | host_id | 16 B | the owner's host |
+/// | 64 | pid_namespace | u32 | its inode; for messages |
+/// | 68 | reserved | 56 B | 0 |
+/// | 124 | checksum | u32 | CRC-32C of the other 124 bytes of the header, and of the transports |
+/// | 128 | transports | T x 72 B | [`TransportInfo`]s, each of another kind |
+/// | 128 + 72 T | handles | N x 384 B | [`GpuIpcMemHandle`]s, each with a checksum of its own |
+///
+/// The handles are those of one window of `size` bytes: all of its segments, in their order, each
+/// where the one before ends, and all of the owner. A reader takes bytes whose `min_reader` is at
+/// most its own version, and ignores the reserved bytes that a newer writer set. Each handle has
+/// versions of its own.
+///
+/// Whoever holds the bytes may ask for the memory, so they are to be kept like a password; the
+/// `Debug` text shows neither a token nor the bytes of driver and runtime.
+#[derive(Clone, Copy)]
+pub struct RegisteredMemoryRef<'a> {
+    header: Header,
+    transports: &'a [[u8; TRANSPORT_BYTES]],
+    handles: &'a [[u8; HANDLE_BYTES]],
+    bytes: &'a [u8],
+}
+
+impl<'a> RegisteredMemoryRef<'a> {
+    /// Turns bytes from anywhere, of any length, into a registered memory. Never panics.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that the bytes break: the header's length, magic, versions, counts, the whole
+    /// length, checksum, reserved bytes, and then what header, transports and handles say.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, RegisteredError> {
+        let wanted = Self::length_of(bytes)?;
+        let length = RegisteredError::Length {
+            got: bytes.len(),
+            wanted,
+        };
+        if bytes.len() != wanted {
+            return Err(length);
+        }
+        // The parts of bytes of this length: they are there.
+        let (first, rest) = bytes.split_first_chunk().ok_or(length)?;
+        let header = Header::read(first);
+        let transport_bytes = usize::from(header.transport_count).saturating_mul(TRANSPORT_BYTES);
+        let (summed, rest) = rest.split_at_checked(transport_bytes).ok_or(length)?;
+        let (transports, _) = summed.as_chunks();
+        let (handles, _) = rest.as_chunks();
+
+        let (stored, computed) = (header.checksum, checksum_of_registered(first, summed));
+        if stored != computed {
+            return Err(RegisteredError::Checksum { stored, computed });
+        }
+        rules::check_unused(&header, transports)?;
+        rules::check_content(
+            &header.fields,
+            transports.iter().map(TransportInfo::read),
+            handles.iter().map(|bytes| GpuIpcMemHandle::decode(bytes)),
+        )?;
+        Ok(Self {
+            header,
+            transports,
+            handles,
+            bytes,
+        })
+    }
+
+    /// How long the registered memory is that starts with these bytes, of which there are at least
+    /// 128: for those who read it from a stream. Up to 384 MiB, before anything is known of the
+    /// sender, so a reader that knows its peers' buffers has a lower limit.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisteredError::Length`] for fewer bytes, and what is wrong with magic, versions and
+    /// counts. Damage is found only when all bytes are there.
+    pub fn length_of(bytes: &[u8]) -> Result<usize, RegisteredError> {
+        let Some(first) = bytes.first_chunk() else {
+            return Err(RegisteredError::Length {
+                got: bytes.len(),
+                wanted: REGISTERED_HEADER_BYTES,
+            });
+        };
+        let header = Header::read(first);
+        rules::check_readable(&header)?;
+        let transports = header.transport_count.into();
+        let handles = usize::try_from(header.handle_count).unwrap_or(usize::MAX);
+        rules::check_counts(transports, handles)?;
+        Ok(registered_len(transports, handles).unwrap_or(usize::MAX))
+    }
+
+    /// The version of the form that the writer has.
+    pub fn version(&self) -> u8 {
+        self.header.version
+    }
+
+    /// The oldest version that may read the bytes.
+    pub fn min_reader(&self) -> u8 {
+        self.header.min_reader
+    }
+
+    /// All but transports and handles.
+    pub fn fields(&self) -> RegisteredFields {
+        self.header.fields
+    }
+
+    /// The buffer's address in its owner, for the owner only. See [`RegisteredFields::pointer`].
+    pub fn pointer(&self) -> u64 {
+        self.header.fields.pointer
+    }
+
+    /// Bytes of the buffer, at least 1.
+    pub fn size(&self) -> u64 {
+        self.header.fields.size
+    }
+
+    /// The owner.
+    pub fn process_id(&self) -> ProcessId {
+        self.header.fields.process_id
+    }
+
+    /// The owner's host.
+    pub fn host_id(&self) -> HostId {
+        self.header.fields.host_id
+    }
+
+    /// The owner's pid in its own namespace. For messages; it identifies nobody by itself.
+    pub fn pid(&self) -> u32 {
+        self.header.fields.pid
+    }
+
+    /// The inode of the owner's pid namespace.
+    pub fn pid_namespace(&self) -> u32 {
+        self.header.fields.pid_namespace
+    }
+
+    /// The transports, at most 8, each of another kind.
+    pub fn transports(
+        &self,
+    ) -> impl ExactSizeIterator<Item = TransportInfo> + DoubleEndedIterator + Clone + use<'a> {
+        self.transports.iter().map(TransportInfo::read)
+    }
+
+    /// The transport of this kind.
+    pub fn transport(&self, kind: u32) -> Option<TransportInfo> {
+        self.transports().find(|info| info.kind() == kind)
+    }
+
+    /// The handles, one a segment of the buffer, in their order. They were checked already.
+    pub fn handles(
+        &self,
+    ) -> impl ExactSizeIterator<Item = GpuIpcMemHandle> + DoubleEndedIterator + Clone + use<'a>
+    {
+        self.handles.iter().map(GpuIpcMemHandle::read)
+    }
+
+    /// The handles' bytes.
+    pub fn handle_bytes(&self) -> &'a [[u8; HANDLE_BYTES]] {
+        self.handles
+    }
+
+    /// All bytes, as they were read.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// CRC-32C of header and transports.
+    pub fn checksum(&self) -> u32 {
+        self.header.checksum
+    }
+}
+
+/// A list whose elements are made while it is shown.
+struct List<I>(I);
+
+impl<I: Iterator<Item: fmt::Debug> + Clone> fmt::Debug for List<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.clone()).finish()
+    }
+}
+
+impl fmt::Debug for RegisteredMemoryRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredMemoryRef")
+            .field("version", &self.header.version)
+            .field("min_reader", &self.header.min_reader)
+            .field("fields", &self.header.fields)
+            // Both mask what is secret.
+            .field("transports", &List(self.transports()))
+            .field("handles", &List(self.handles()))
+            .field("checksum", &format_args!("{:#010x}", self.header.checksum))
+            .finish()
+    }
+}
