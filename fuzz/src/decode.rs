@@ -1,6 +1,7 @@
 //! Any bytes against the handle's decoder.
 
 use crate::round_trip::mended;
+use crate::slow::AllBroken;
 use crate::slow::handle::{self as slow, BYTES, Decoded, Refused};
 use gpuipc_core::{DecodeError, GpuIpcMemHandle, checksum_of};
 use std::fmt::Debug;
@@ -82,7 +83,7 @@ fn same(handle: &GpuIpcMemHandle, decoded: &Decoded, bytes: &[u8]) {
 }
 
 /// The error names a rule that the bytes do break, with the value that they have.
-fn same_cause(error: &DecodeError, refused: &Refused, bytes: &[u8]) {
+pub(crate) fn same_cause(error: &DecodeError, refused: &Refused, bytes: &[u8]) {
     let same = match (error, refused) {
         (DecodeError::Length { got }, Refused::Length) => *got == bytes.len(),
         (DecodeError::Magic { got }, Refused::Magic) => got.to_le_bytes() == bytes[..4],
@@ -96,10 +97,7 @@ fn same_cause(error: &DecodeError, refused: &Refused, bytes: &[u8]) {
         (DecodeError::Checksum { stored, computed }, Refused::Checksum) => {
             stored.to_le_bytes() == bytes[188..192] && *computed == slow::checksum(bytes)
         }
-        (
-            DecodeError::Field { field, value, .. },
-            Refused::Versions(broken) | Refused::Fields(broken),
-        ) => broken.has(field, *value),
+        (_, Refused::Versions(broken) | Refused::Fields(broken)) => names_one_of(error, broken),
         _ => false,
     };
     assert!(
@@ -109,10 +107,29 @@ fn same_cause(error: &DecodeError, refused: &Refused, bytes: &[u8]) {
     assert!(!error.to_string().is_empty());
 }
 
+/// The error is one of a field that is among the broken ones.
+pub(crate) fn names_one_of(error: &DecodeError, broken: &AllBroken) -> bool {
+    matches!(error, DecodeError::Field { field, value, .. } if broken.has(field, *value))
+}
+
 /// The `Debug` text stays the same when the token and the driver's bytes change, so it cannot show
 /// them in any spelling.
 fn keeps_secrets(handle: &GpuIpcMemHandle, bytes: &[u8]) {
     let mut other: [u8; BYTES] = std::array::from_fn(|at| bytes[at]);
+    for at in secret_places(handle) {
+        other[at] ^= 0xff;
+    }
+    slow::seal(&mut other);
+    let other = GpuIpcMemHandle::decode(&other).expect("no rule asks for a secret's value");
+    assert_eq!(text(handle, handle), text(&other, &other));
+    assert_eq!(
+        text(&handle.fields(), handle),
+        text(&other.fields(), &other)
+    );
+}
+
+/// Where the token and the driver's bytes lie in the handle.
+pub(crate) fn secret_places(handle: &GpuIpcMemHandle) -> Vec<usize> {
     let mut secrets = Vec::new();
     if handle.runtime_ipc().is_some() || handle.pool_pointer().is_some() {
         secrets.extend(192..256);
@@ -123,16 +140,7 @@ fn keeps_secrets(handle: &GpuIpcMemHandle, bytes: &[u8]) {
     if handle.fabric().is_some() {
         secrets.extend(320..384);
     }
-    for at in secrets {
-        other[at] ^= 0xff;
-    }
-    slow::seal(&mut other);
-    let other = GpuIpcMemHandle::decode(&other).expect("no rule asks for a secret's value");
-    assert_eq!(text(handle, handle), text(&other, &other));
-    assert_eq!(
-        text(&handle.fields(), handle),
-        text(&other.fields(), &other)
-    );
+    secrets
 }
 
 /// The `Debug` text without the checksum, which changes with every byte.

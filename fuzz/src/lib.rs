@@ -5,6 +5,7 @@
 //! | [`decode`] | any bytes, as a handle | [`slow::handle`] |
 //! | [`round_trip`] | any [`HandleFields`](gpuipc_core::HandleFields) | [`slow::handle`], and what comes back |
 //! | [`broker_message`] | any bytes, as a request and as a reply | [`slow::message`] |
+//! | [`registered_memory`] | any bytes, as a registered memory and as its parts | [`slow::registered`] |
 //!
 //! [`slow`] holds the formats once more, written from their tables, obvious and slow, with nothing
 //! of gpuipc-core but the plain structs that a result is told in.
@@ -17,5 +18,6 @@
 pub mod broker_message;
 pub mod change;
 pub mod decode;
+pub mod registered_memory;
 pub mod round_trip;
 pub mod slow;

@@ -2,6 +2,7 @@
 
 pub mod handle;
 pub mod message;
+pub mod registered;
 
 /// The little-endian number in the `size` bytes at `at`.
 fn number(bytes: &[u8], at: usize, size: usize) -> u64 {

@@ -13,9 +13,9 @@ use gpuipc_fuzz::round_trip::{bytes_of, fields_of};
 use gpuipc_fuzz::slow::handle::{BYTES, seal};
 use std::path::Path;
 
-type Seed = (&'static str, Vec<u8>);
+pub(super) type Seed = (&'static str, Vec<u8>);
 
-fn golden(name: &str) -> Vec<u8> {
+pub(super) fn golden(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
     let text = std::fs::read_to_string(folder.join(format!("{name}.hex"))).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -252,7 +252,7 @@ fn messages() -> Vec<Seed> {
     ]
 }
 
-fn compare(target: Target, made: Vec<Seed>) {
+pub(super) fn compare(target: Target, made: Vec<Seed>) {
     let folder = target.folder();
     let bless = std::env::var_os("GPUIPC_BLESS").is_some();
     if bless {

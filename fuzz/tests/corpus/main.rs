@@ -3,9 +3,10 @@
 
 mod changed;
 mod made;
+mod made_registered;
 mod replay;
 
-use gpuipc_fuzz::{broker_message, decode, round_trip};
+use gpuipc_fuzz::{broker_message, decode, registered_memory, round_trip};
 use std::path::{Path, PathBuf};
 
 /// A fuzz target.
@@ -27,7 +28,11 @@ const BROKER_MESSAGE: Target = Target {
     name: "broker_message",
     run: broker_message::run,
 };
-const TARGETS: [Target; 3] = [DECODE, ROUND_TRIP, BROKER_MESSAGE];
+const REGISTERED_MEMORY: Target = Target {
+    name: "registered_memory",
+    run: registered_memory::run,
+};
+const TARGETS: [Target; 4] = [DECODE, ROUND_TRIP, BROKER_MESSAGE, REGISTERED_MEMORY];
 
 impl Target {
     fn folder(self) -> PathBuf {
