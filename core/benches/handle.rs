@@ -1,4 +1,4 @@
-//! What a handle costs: `cargo bench -p gpuipc-core`. An export encodes one for each segment, an
+//! What a handle costs, and a registered memory: `cargo bench -p gpuipc-core`. An export encodes one for each segment, an
 //! import decodes one for each, both beside driver calls that take microseconds and more.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -8,7 +8,7 @@
 mod samples;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gpuipc_core::{GpuIpcMemHandle, checksum_of};
+use gpuipc_core::{GpuIpcMemHandle, RegisteredMemoryRef, checksum_of};
 use std::hint::black_box;
 
 fn handle(criterion: &mut Criterion) {
@@ -52,5 +52,21 @@ fn wrong_handle(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, handle, wrong_handle);
+fn registered_memory(criterion: &mut Criterion) {
+    let sample = samples::registered();
+    let bytes = sample.encode();
+    let mut buffer = bytes.clone();
+
+    criterion.bench_function("encode a registered memory of 3 handles", |bencher| {
+        bencher.iter(|| {
+            let fields = black_box(&sample.fields);
+            fields.encode(&sample.transports, &sample.handles, &mut buffer)
+        });
+    });
+    criterion.bench_function("decode a registered memory of 3 handles", |bencher| {
+        bencher.iter(|| RegisteredMemoryRef::decode(black_box(&bytes)).is_ok());
+    });
+}
+
+criterion_group!(benches, handle, wrong_handle, registered_memory);
 criterion_main!(benches);

@@ -5,8 +5,8 @@
 //! against forgery, since anyone can compute it.
 //!
 //! It takes 16 bytes a step, with a table of 16 KiB that the compiler makes and every program
-//! carries. A byte a step, with 1 KiB, is seven times as slow: 0.9 us a handle and not 0.13, when
-//! all else in decoding takes 0.05 (`benches/handle.rs`).
+//! carries. A byte a step, with 1 KiB, is about seven times as slow: 0.9 us a handle and not 0.13,
+//! when all else in decoding takes about 0.05 (`benches/handle.rs`).
 
 use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, handle, registered};
 use crc::{CRC_32_ISCSI, Crc, Table};
