@@ -47,6 +47,7 @@
 //! | `peer_limit` | how many other GPUs' memory one device may reach at the same time; one more is `CUDA_ERROR_TOO_MANY_PEERS` | `none` |
 //! | `imex` | name of the fabric domain this process belongs to, or `none` | `none` |
 //! | `memory` | bytes that each GPU claims to have (also `KiB`, `MiB`, `GiB`) | `139GiB` |
+//! | `room` | when memory takes room in the directory: `taken` at once, so that no write fails for want of it, or `on-write`, for tests with more memory than there is | `taken` |
 //! | `attributes` | device attributes that differ, `NUMBER=VALUE` with commas; the value `none` is one that the driver does not know | an H200's |
 //! | `granularity` | of VMM memory: the least one, or that and the recommended one with a comma | `2MiB` |
 //! | `driver_version` | in CUDA's form; newer calls and attributes are missing | `13000` |
@@ -117,6 +118,7 @@ mod pool_file;
 mod pool_share;
 mod pools;
 mod share;
+mod shelf;
 mod space;
 mod state;
 mod storage;

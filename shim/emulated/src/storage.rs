@@ -10,14 +10,17 @@
 
 use crate::Answer;
 use crate::border::{In, Out};
+use crate::config::config;
 use crate::header::{HEADER_LEN, Header, Kind, Place};
+use crate::shelf;
 use crate::store::Store;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc::sys::CuResult;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    FallocateFlags, Mode, OFlags, fallocate, fchmod, fcntl_getfl, fstat, fstatvfs, openat,
+    FallocateFlags, Mode, OFlags, fallocate, fchmod, fcntl_getfl, fstat, fstatvfs, ftruncate,
+    openat,
 };
 use rustix::io::{dup, fcntl_dupfd_cloexec, pread, pwrite, retry_on_intr};
 
@@ -100,6 +103,15 @@ impl Storage {
         if room.f_bavail.saturating_mul(room.f_frsize) < wanted {
             return Err(CuResult::OUT_OF_MEMORY);
         }
+        if config().room_on_write {
+            let long = fstat(&self.file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0));
+            return match long {
+                Ok(long) if long >= HEADER_BYTES + end => Ok(()),
+                Ok(_) => retry_on_intr(|| ftruncate(&self.file, HEADER_BYTES + end))
+                    .map_err(|_| CuResult::OUT_OF_MEMORY),
+                Err(_) => Err(CuResult::OPERATING_SYSTEM),
+            };
+        }
         let from = HEADER_BYTES + offset;
         retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), from, end - offset))
             .map_err(|_| CuResult::OUT_OF_MEMORY)
@@ -158,6 +170,7 @@ impl Storage {
 
     fn counted(file: OwnedFd, header: Header) -> Self {
         OPEN.fetch_add(1, Ordering::Relaxed);
+        let file = shelf::put(file);
         Self { file, header }
     }
 

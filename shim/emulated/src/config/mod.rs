@@ -41,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) imex: Option<String>,
     /// Bytes that each GPU claims.
     pub(crate) memory: u64,
+    /// Whether memory takes room in the directory only when it is written.
+    pub(crate) room_on_write: bool,
     /// Device attributes that differ; `None` is one that the driver does not
     /// know.
     pub(crate) attributes: BTreeMap<u32, Option<i32>>,
@@ -109,6 +111,7 @@ fn read(
         peer_limit: settings.take("peer_limit", value::limit),
         imex: settings.text("imex").filter(|name| name != "none"),
         memory: settings.take("memory", value::bytes),
+        room_on_write: settings.take("room", value::room),
         attributes: settings.take("attributes", value::attributes),
         granularity: settings.take("granularity", value::granularity),
         driver_version: settings.take("driver_version", value::version),
@@ -190,6 +193,7 @@ mod tests {
             ("DRIVER_VERSION", "11.4"),
             ("MISSING", "cuMemMapp"),
             ("STALE_POOL", "maybe"),
+            ("ROOM", "some"),
         ] {
             let name = format!("GPUIPC_EMULATED_{name}");
             let config = with(&[(&name, text)], "");

@@ -19,6 +19,7 @@ const KEYS: &[(&str, Option<&str>)] = &[
     ("peer_limit", Some("none")),
     ("imex", None),
     ("memory", Some("139GiB")),
+    ("room", Some("taken")),
     ("attributes", Some("")),
     ("granularity", Some("2MiB")),
     ("driver_version", Some("13000")),

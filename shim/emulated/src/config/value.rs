@@ -126,3 +126,11 @@ pub(super) fn stale_pool(text: &str) -> Result<bool, String> {
         _ => Err("neither `old` nor `fatal`".to_owned()),
     }
 }
+
+pub(super) fn room(text: &str) -> Result<bool, String> {
+    match text {
+        "taken" => Ok(false),
+        "on-write" => Ok(true),
+        _ => Err("neither `taken` nor `on-write`".to_owned()),
+    }
+}
