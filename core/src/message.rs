@@ -149,10 +149,12 @@ pub enum ReplyStatus {
     CheckFailed = 9,
     /// The memory's address and size are in this reply: the sender is this process.
     OwnPointer = 10,
+    /// The driver did not export the memory as a descriptor, which is made on demand.
+    ExportFailed = 11,
 }
 
 impl ReplyStatus {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::FdAttached,
         Self::MemoryUnchanged,
         Self::MemoryChanged,
@@ -163,6 +165,7 @@ impl ReplyStatus {
         Self::NoFd,
         Self::CheckFailed,
         Self::OwnPointer,
+        Self::ExportFailed,
     ];
 
     #[expect(
@@ -197,8 +200,8 @@ pub struct Reply {
     pub id: u64,
     /// The request's allocation; 0 where it did not decode.
     pub allocation_id: u64,
-    /// The driver's code behind [`ReplyStatus::CheckFailed`], the operating system's behind
-    /// [`ReplyStatus::Busy`]; 0 with any other status.
+    /// The driver's code behind [`ReplyStatus::CheckFailed`] and [`ReplyStatus::ExportFailed`],
+    /// the operating system's behind [`ReplyStatus::Busy`]; 0 with any other status.
     pub detail: u32,
     /// The allocation's address in this process with [`ReplyStatus::OwnPointer`]; else 0.
     pub pointer: u64,
@@ -253,7 +256,7 @@ impl Reply {
             return Err(MessageError::Field {
                 field: "status",
                 value: number.into(),
-                rule: "a reply's status is 1 to 10",
+                rule: "a reply's status is 1 to 11",
             });
         };
         check_reserved(

@@ -81,6 +81,8 @@ impl Status {
     pub const UNSUPPORTED: Self = Self(85);
     /// The caller's cancel flag was set.
     pub const CANCELLED: Self = Self(86);
+    /// The handles are not the segments of one window.
+    pub const NOT_ONE_WINDOW: Self = Self(87);
 
     /// The status in one sentence, for people.
     pub const fn text(self) -> &'static str {
@@ -149,6 +151,10 @@ impl Status {
                 "the driver or the device does not support this",
             ),
             Self::CANCELLED => ("CANCELLED", "the caller cancelled the import"),
+            Self::NOT_ONE_WINDOW => (
+                "NOT_ONE_WINDOW",
+                "the handles are not the segments of one window",
+            ),
             _ => ("UNKNOWN", "unknown status"),
         }
     }

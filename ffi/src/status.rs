@@ -68,6 +68,8 @@ pub const GPUIPC_OTHER_HOST: u32 = 84;
 pub const GPUIPC_UNSUPPORTED: u32 = 85;
 /// The caller's cancel flag was set (not from calls of this version's C interface).
 pub const GPUIPC_CANCELLED: u32 = 86;
+/// The handles are not the segments of one window.
+pub const GPUIPC_NOT_ONE_WINDOW: u32 = 87;
 
 /// All statuses are below; the tests see to it.
 const END: u32 = 128;

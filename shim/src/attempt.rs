@@ -4,7 +4,7 @@
 use crate::driver::{DriverCause, DriverError};
 use crate::sys::CuResult;
 use core::fmt;
-use gpuipc_core::HandleType;
+use gpuipc_core::{DeviceUuid, HandleType};
 use std::time::Duration;
 
 /// A failed step of an export or import, up to which everything was undone.
@@ -18,8 +18,22 @@ pub struct Attempt {
     pub code: Code,
     /// What that means.
     pub reason: Reason,
+    /// The segment at which it ended; `None` if the memory has only one, or it
+    /// was not about one of them.
+    pub segment: Option<u32>,
+    /// The GPUs between which there was no way, where that was the trouble.
+    pub peers: Option<Peers>,
     /// How long the attempt took.
     pub elapsed: Duration,
+}
+
+/// Two GPUs of which one cannot reach the other's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peers {
+    /// The importing GPU.
+    pub from: DeviceUuid,
+    /// The GPU that holds the memory.
+    pub to: DeviceUuid,
 }
 
 /// The code behind a failure.
@@ -55,6 +69,12 @@ pub enum Step {
     Export,
     /// `cuMemImportFromShareableHandle`.
     Import,
+    /// `cuMemPoolImportFromShareableHandle`.
+    ImportPool,
+    /// `cuMemPoolSetAccess`.
+    SetPoolAccess,
+    /// `cuMemPoolImportPointer`.
+    ImportPointer,
     /// `cuMemAddressReserve`.
     Reserve,
     /// `cuMemMap`.
@@ -82,6 +102,9 @@ impl Step {
             Self::Retain => "cuMemRetainAllocationHandle",
             Self::Export => "export",
             Self::Import => "cuMemImportFromShareableHandle",
+            Self::ImportPool => "cuMemPoolImportFromShareableHandle",
+            Self::SetPoolAccess => "cuMemPoolSetAccess",
+            Self::ImportPointer => "cuMemPoolImportPointer",
             Self::Reserve => "cuMemAddressReserve",
             Self::Map => "cuMemMap",
             Self::SetAccess => "cuMemSetAccess",
@@ -165,6 +188,9 @@ reasons! {
     /// The caller's cancel flag was set.
     Cancelled: "the caller cancelled the import",
         "nothing: this is what the caller asked for";
+    /// The exporter's driver did not make the descriptor.
+    ExportFailed: "the exporter's driver does not export a file descriptor of this memory now",
+        "see the code; if it says out of memory, raise the exporter's limit of open files";
     /// The offer has no descriptor.
     NoDescriptor: "the exporter has no file descriptor for this memory",
         "see the exporter's log for why its export failed";
@@ -186,6 +212,28 @@ reasons! {
     /// A legacy mapping cannot be read-only.
     CannotBeReadOnly: "a legacy mapping is always writable",
         "ask for read and write, or create the memory with cuMemCreate and a handle type";
+    /// The memory's GPU is not visible in this process, and the driver does not
+    /// map its memory here.
+    DeviceNotVisible: "this process does not see the memory's GPU, and the driver does not map its memory here",
+        "make that GPU visible (CUDA_VISIBLE_DEVICES, the container's --gpus), or import on a GPU that reaches it";
+    /// A type that gives access to one device only.
+    OneDeviceOnly: "this type gives access to one device only",
+        "ask for one device, or create the memory with cuMemCreate and a handle type";
+    /// A type that chooses its address itself.
+    CannotBePlaced: "this type cannot map memory at an address of the caller's choice",
+        "do without a place, or create the memory with cuMemCreate and a handle type";
+    /// A type that cannot map several allocations side by side.
+    CannotBeSegmented: "this type cannot map several allocations side by side",
+        "create the memory with cuMemCreate and a handle type";
+    /// The place has no room.
+    PlaceTooSmall: "the reservation has no room for the memory at this place",
+        "reserve the sum of the handles' base_size";
+    /// Something is mapped at the place already, or it is not aligned.
+    PlaceTaken: "the driver does not map the memory at this place: something is mapped there, or it is not aligned",
+        "choose a free place, aligned to the granularity";
+    /// A GPU's memory is not for the CPU.
+    NotHostMemory: "the memory lies in a GPU, and the CPU cannot have access to it",
+        "do without host_access";
     /// The two GPUs are not peers.
     PeerUnsupported: "the importing GPU cannot reach the memory's GPU",
         "import on the memory's own GPU, or on one that nvidia-smi topo -p2p r shows as its peer";
@@ -232,10 +280,13 @@ impl Reason {
             (_, _, CuResult::NOT_INITIALIZED | CuResult::DEINITIALIZED) => Self::DriverShutDown,
             (_, _, CuResult::PEER_ACCESS_UNSUPPORTED) => Self::PeerUnsupported,
             (_, _, CuResult::TOO_MANY_PEERS) => Self::TooManyPeers,
-            (Step::Import, HandleType::Fabric, _) => Self::FabricUnavailable,
-            (Step::Import, HandleType::PosixFd, CuResult::UNKNOWN | CuResult::INVALID_VALUE) => {
-                Self::NotCudaDescriptor
-            }
+            (Step::Import | Step::ImportPool, HandleType::Fabric, _) => Self::FabricUnavailable,
+            (
+                Step::Import | Step::ImportPool,
+                HandleType::PosixFd,
+                CuResult::UNKNOWN | CuResult::INVALID_VALUE,
+            ) => Self::NotCudaDescriptor,
+            (Step::ImportPointer, _, CuResult::INVALID_VALUE) => Self::StaleMemory,
             (Step::Open, _, CuResult::INVALID_HANDLE) => Self::ExporterGone,
             (Step::Open, _, CuResult::INVALID_VALUE) => Self::StaleMemory,
             (_, _, CuResult::INVALID_CONTEXT | CuResult::CONTEXT_IS_DESTROYED) => {
@@ -272,15 +323,15 @@ impl fmt::Display for Code {
 
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} failed at {}: {} [{}]; {}",
-            self.handle_type,
-            self.step.name(),
-            self.reason.why(),
-            self.code,
-            self.reason.hint()
-        )
+        write!(f, "{} failed at {}", self.handle_type, self.step.name())?;
+        if let Some(segment) = self.segment {
+            write!(f, " of segment {segment}")?;
+        }
+        write!(f, ": {}", self.reason.why())?;
+        if let Some(Peers { from, to }) = self.peers {
+            write!(f, " (from {from} to {to})")?;
+        }
+        write!(f, " [{}]; {}", self.code, self.reason.hint())
     }
 }
 
@@ -290,6 +341,8 @@ pub(crate) struct Failure {
     pub(crate) step: Step,
     pub(crate) code: Code,
     pub(crate) reason: Reason,
+    pub(crate) segment: Option<u32>,
+    pub(crate) peers: Option<Peers>,
 }
 
 impl Failure {
@@ -299,6 +352,8 @@ impl Failure {
             step,
             code: Code::None,
             reason,
+            segment: None,
+            peers: None,
         }
     }
 
@@ -308,6 +363,8 @@ impl Failure {
             step,
             code: Code::Os(errno.raw_os_error()),
             reason,
+            segment: None,
+            peers: None,
         }
     }
 
@@ -321,7 +378,14 @@ impl Failure {
             step,
             code,
             reason: Reason::of_driver(step, handle_type, error),
+            segment: None,
+            peers: None,
         }
+    }
+
+    /// The same, at one segment of several.
+    pub(crate) const fn at_segment(self, segment: Option<u32>) -> Self {
+        Self { segment, ..self }
     }
 
     /// The attempt that this failure ended.
@@ -331,6 +395,8 @@ impl Failure {
             step: self.step,
             code: self.code,
             reason: self.reason,
+            segment: self.segment,
+            peers: self.peers,
             elapsed,
         }
     }

@@ -1,4 +1,4 @@
-//! GPU memory that can be shared: one allocation, made for one way of sharing.
+//! GPU memory that can be shared, made for one way of sharing.
 //!
 //! A runtime has its own allocators; this one shows what they must ask for,
 //! and serves the program `gpuipc`, the tests and the benches.
@@ -9,10 +9,12 @@ use crate::error::Error;
 use crate::identity;
 use crate::mapping::VmmMapping;
 use crate::mem::{check_range, copy_in, copy_out};
-use crate::options::Access;
-use crate::sys::{self, CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemLocation};
+use crate::sys::{
+    self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool,
+};
 use crate::undo;
 use core::fmt;
+use std::sync::Arc;
 
 /// How the memory is allocated, and so how it can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,11 +26,27 @@ pub enum Memory {
     VmmFd,
     /// `cuMemCreate` with `CU_MEM_HANDLE_TYPE_FABRIC` and the descriptor: Fabric and PosixFd.
     VmmFabric,
+    /// Many pieces as of [`Memory::VmmFd`], each as small as the granularity
+    /// allows, side by side in one reservation, as PyTorch's expandable segments: PosixFd.
+    Segments,
+    /// `cuMemAllocFromPoolAsync` from a pool of its own with
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: PosixFd.
+    Pool,
+    /// `cuMemCreate` on host NUMA node 0 with
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: PosixFd. The device has access.
+    HostNuma,
 }
 
 impl Memory {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::CudaMalloc, Self::VmmFd, Self::VmmFabric];
+    pub const ALL: [Self; 6] = [
+        Self::CudaMalloc,
+        Self::VmmFd,
+        Self::VmmFabric,
+        Self::Segments,
+        Self::Pool,
+        Self::HostNuma,
+    ];
 
     /// The name on the command line.
     #[must_use]
@@ -37,6 +55,9 @@ impl Memory {
             Self::CudaMalloc => "cuda-malloc",
             Self::VmmFd => "vmm-fd",
             Self::VmmFabric => "vmm-fabric",
+            Self::Segments => "segments",
+            Self::Pool => "pool",
+            Self::HostNuma => "host-numa",
         }
     }
 
@@ -53,31 +74,30 @@ impl fmt::Display for Memory {
     }
 }
 
-/// One allocation, freed on drop.
+/// Memory at one address, freed on drop.
 #[derive(Debug)]
 pub struct Buffer {
     driver: Driver,
     len: usize,
     allocation: Allocation,
+    /// For copies.
+    context: DeviceContext,
 }
 
 #[derive(Debug)]
 enum Allocation {
-    Malloc {
-        context: DeviceContext,
-        ptr: CuDevicePtr,
-    },
-    Vmm {
-        mapping: VmmMapping,
-        /// For copies.
-        context: DeviceContext,
-    },
+    /// `cuMemFree` frees it.
+    Malloc(CuDevicePtr),
+    /// Freed before its pool goes.
+    Pooled(CuDevicePtr, Arc<OwnPool>),
+    Vmm(VmmMapping),
 }
 
 impl Buffer {
-    /// Allocates `len` bytes on the GPU with this ordinal, in the current
-    /// context if it is that GPU's, else in its primary one, which it keeps in
-    /// use. VMM memory is rounded up to the granularity (2 MiB on an H200).
+    /// Allocates `len` bytes on the GPU with this ordinal (host-NUMA memory: for
+    /// it), in the current context if it is that GPU's, else in its primary one,
+    /// which it keeps in use. VMM memory is rounded up to the granularity (2 MiB
+    /// on an H200).
     ///
     /// # Errors
     /// [`Error::Driver`]: `OUT_OF_MEMORY` (2); for a fabric handle type where
@@ -96,24 +116,51 @@ impl Buffer {
                 rule: "at least one byte must be allocated",
             });
         }
+        let context = DeviceContext::for_device(driver, device)?;
+        let fd = sys::handle_type::POSIX_FILE_DESCRIPTOR;
+        let on_device = (sys::location::DEVICE, device);
         let allocation = match memory {
-            Memory::CudaMalloc => {
-                let context = DeviceContext::for_device(driver, device)?;
-                let ptr = context.with(|| driver.mem_alloc(len))?;
-                Allocation::Malloc { context, ptr }
+            Memory::CudaMalloc => Allocation::Malloc(context.with(|| driver.mem_alloc(len))?),
+            Memory::Pool => {
+                let pool = OwnPool::create(driver, device)?;
+                context.with(|| OwnPool::allocate(&pool, len))?
             }
-            Memory::VmmFd => vmm(driver, device, sys::handle_type::POSIX_FILE_DESCRIPTOR, len)?,
-            Memory::VmmFabric => vmm(
-                driver,
-                device,
-                sys::handle_type::POSIX_FILE_DESCRIPTOR | sys::handle_type::FABRIC,
-                len,
-            )?,
+            Memory::VmmFd => vmm(driver, device, on_device, fd, len, Pieces::One)?,
+            Memory::Segments => vmm(driver, device, on_device, fd, len, Pieces::Many)?,
+            Memory::VmmFabric => {
+                let types = fd | sys::handle_type::FABRIC;
+                vmm(driver, device, on_device, types, len, Pieces::One)?
+            }
+            Memory::HostNuma => {
+                let on_host = (sys::location::HOST_NUMA, 0);
+                vmm(driver, device, on_host, fd, len, Pieces::One)?
+            }
         };
         Ok(Self {
             driver,
             len,
             allocation,
+            context,
+        })
+    }
+
+    /// Another allocation of `len` bytes from the same pool.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if this memory is not of [`Memory::Pool`],
+    /// [`Error::Driver`]: `OUT_OF_MEMORY` (2).
+    pub fn beside(&self, len: usize) -> Result<Self, Error> {
+        let Allocation::Pooled(_, pool) = &self.allocation else {
+            return Err(Error::Argument {
+                name: "self",
+                rule: "only memory of a pool has other memory beside it",
+            });
+        };
+        Ok(Self {
+            driver: self.driver,
+            len,
+            allocation: self.context.with(|| OwnPool::allocate(pool, len))?,
+            context: self.context.clone(),
         })
     }
 
@@ -121,8 +168,8 @@ impl Buffer {
     #[must_use]
     pub const fn device_ptr(&self) -> CuDevicePtr {
         match &self.allocation {
-            Allocation::Malloc { ptr, .. } => *ptr,
-            Allocation::Vmm { mapping, .. } => mapping.base(),
+            Allocation::Malloc(ptr) | Allocation::Pooled(ptr, _) => *ptr,
+            Allocation::Vmm(mapping) => mapping.base(),
         }
     }
 
@@ -133,12 +180,6 @@ impl Buffer {
         self.len
     }
 
-    const fn context(&self) -> &DeviceContext {
-        match &self.allocation {
-            Allocation::Malloc { context, .. } | Allocation::Vmm { context, .. } => context,
-        }
-    }
-
     /// Copies bytes out (`cuMemcpyDtoH`).
     ///
     /// # Errors
@@ -147,7 +188,7 @@ impl Buffer {
         check_range(offset, to.len(), self.len)?;
         copy_out(
             self.driver,
-            self.context(),
+            &self.context,
             self.device_ptr() + offset as u64,
             to,
         )
@@ -161,7 +202,7 @@ impl Buffer {
         check_range(offset, from.len(), self.len)?;
         copy_in(
             self.driver,
-            self.context(),
+            &self.context,
             self.device_ptr() + offset as u64,
             from,
         )
@@ -170,29 +211,72 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Allocation::Malloc { context, ptr } = &self.allocation
-            && !identity::is_forked()
-        {
-            undo::report("cuMemFree", context.with(|| self.driver.mem_free(*ptr)));
+        if identity::is_forked() {
+            return;
+        }
+        let free = |ptr| undo::report("cuMemFree", self.context.with(|| self.driver.mem_free(ptr)));
+        match self.allocation {
+            Allocation::Malloc(ptr) | Allocation::Pooled(ptr, _) => free(ptr),
+            Allocation::Vmm(_) => {}
         }
     }
 }
 
-/// Creates VMM memory with these handle types and maps it.
+/// A pool whose memory can be shared; destroyed with the last allocation in it.
+#[derive(Debug)]
+struct OwnPool {
+    driver: Driver,
+    raw: CuMemPool,
+}
+
+impl OwnPool {
+    fn create(driver: Driver, device: CuDevice) -> Result<Arc<Self>, Error> {
+        let raw = driver.pool_create(device, sys::handle_type::POSIX_FILE_DESCRIPTOR)?;
+        Ok(Arc::new(Self { driver, raw }))
+    }
+
+    /// In the current context.
+    #[allow(unsafe_code)]
+    fn allocate(pool: &Arc<Self>, len: usize) -> Result<Allocation, Error> {
+        // SAFETY: the driver gave the pool, and only the drop destroys it.
+        let ptr = unsafe { pool.driver.pool_alloc(pool.raw, len) }?;
+        Ok(Allocation::Pooled(ptr, Arc::clone(pool)))
+    }
+}
+
+impl Drop for OwnPool {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        if !identity::is_forked() {
+            // SAFETY: the driver gave the pool, and nobody uses it after its drop.
+            undo::report("cuMemPoolDestroy", unsafe {
+                self.driver.pool_destroy(self.raw)
+            });
+        }
+    }
+}
+
+/// In how many allocations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pieces {
+    One,
+    /// Each as small as can be.
+    Many,
+}
+
+/// Creates VMM memory with these handle types, and maps it for the device.
 fn vmm(
     driver: Driver,
     device: CuDevice,
+    (kind, id): (u32, i32),
     requested_handle_types: u32,
     len: usize,
+    pieces: Pieces,
 ) -> Result<Allocation, Error> {
-    let context = DeviceContext::for_device(driver, device)?;
     let prop = CuMemAllocationProp {
         kind: sys::ALLOCATION_TYPE_PINNED,
         requested_handle_types,
-        location: CuMemLocation {
-            kind: sys::location::DEVICE,
-            id: device,
-        },
+        location: CuMemLocation { kind, id },
         ..CuMemAllocationProp::default()
     };
     let granularity = driver.mem_granularity(&prop)?;
@@ -202,9 +286,22 @@ fn vmm(
             name: "len",
             rule: "more bytes than there are addresses",
         })?;
-    // The handle is released once the mapping keeps the memory.
-    let handle = driver.mem_create(size, &prop)?;
-    let mapping = VmmMapping::new(driver, &handle, size, device, Access::ReadWrite)
-        .map_err(|(_, error)| error)?;
-    Ok(Allocation::Vmm { mapping, context })
+    let piece = match pieces {
+        Pieces::One => size,
+        Pieces::Many => granularity,
+    };
+    let mut mapping = VmmMapping::reserve(driver, size)?;
+    for _ in 0..size / piece {
+        // The handle is released once the mapping keeps the memory.
+        let handle = driver.mem_create(piece, &prop)?;
+        mapping.append(&handle, piece)?;
+    }
+    mapping.give_access(&[CuMemAccessDesc {
+        location: CuMemLocation {
+            kind: sys::location::DEVICE,
+            id: device,
+        },
+        flags: sys::access::READ_WRITE,
+    }])?;
+    Ok(Allocation::Vmm(mapping))
 }

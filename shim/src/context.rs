@@ -5,6 +5,7 @@
 
 use crate::driver::{Driver, Result};
 use crate::sys::{CuContext, CuDevice, CuResult};
+use std::sync::Arc;
 
 /// One use of a device's primary context (`cuDevicePrimaryCtxRetain`), given
 /// back on drop.
@@ -40,14 +41,14 @@ impl Drop for PrimaryContext {
 }
 
 /// A context for calls that need one, kept for later calls on the same memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DeviceContext {
     driver: Driver,
     context: CuContext,
     /// Keeps `context` alive when it is the primary one. Without it the context
     /// is the caller's own, which the caller may destroy; the memory mapped in
     /// it goes with it then.
-    _primary: Option<PrimaryContext>,
+    _primary: Option<Arc<PrimaryContext>>,
 }
 
 impl DeviceContext {
@@ -68,14 +69,14 @@ impl DeviceContext {
             return Ok(Self {
                 driver,
                 context: current,
-                _primary: primary,
+                _primary: primary.map(Arc::new),
             });
         }
         let primary = PrimaryContext::retain(driver, device)?;
         Ok(Self {
             driver,
             context: primary.context,
-            _primary: Some(primary),
+            _primary: Some(Arc::new(primary)),
         })
     }
 

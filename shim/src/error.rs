@@ -4,7 +4,7 @@ use crate::attempt::{Attempt, Reason};
 use crate::driver::DriverError;
 use crate::sys::{CuResult, LoadError};
 use core::fmt;
-use gpuipc_core::{DecodeError, Status};
+use gpuipc_core::{DecodeError, DeviceUuid, Status};
 
 /// An error of this library.
 #[derive(Clone, Debug)]
@@ -57,6 +57,10 @@ pub enum Error {
         /// What that is.
         what: &'static str,
     },
+    /// The handles are not the segments of one window.
+    Window(WindowError),
+    /// No GPU that this process sees has this UUID.
+    DeviceNotVisible(DeviceUuid),
     /// No type led to a mapping.
     Import(ImportError),
 }
@@ -80,8 +84,8 @@ pub enum MemoryKind {
     Managed,
     /// `cuMemHostAlloc` or registered host memory.
     PinnedHost,
-    /// VMM memory on a host NUMA node.
-    HostNuma,
+    /// VMM memory on the host, but on no certain NUMA node.
+    Host,
     /// A device's default memory pool, or a pool without a handle type.
     PoolWithoutHandleType,
     /// A memory pool with a handle type.
@@ -106,11 +110,11 @@ impl MemoryKind {
             Self::NotCuda => "the driver does not know this pointer (plain host memory, or freed)",
             Self::Managed => "managed memory (cuMemAllocManaged) has no handle",
             Self::PinnedHost => "pinned host memory (cuMemHostAlloc) has no handle",
-            Self::HostNuma => "memory on a host NUMA node is not shared by this version",
+            Self::Host => "the memory lies on the host, but on no certain NUMA node",
             Self::PoolWithoutHandleType => {
                 "the memory pool was made without a handle type (the default pool never has one)"
             }
-            Self::Pool => "memory of a pool is not shared by this version",
+            Self::Pool => "no handle type of this memory's pool could be exported",
             Self::VmmWithoutHandleType => {
                 "the memory was created by cuMemCreate without a handle type"
             }
@@ -119,7 +123,10 @@ impl MemoryKind {
             Self::Imported => {
                 "the memory was itself imported, and the driver does not pass imported memory on"
             }
-            Self::BeyondAllocation => "the range goes beyond the allocation around the pointer",
+            Self::BeyondAllocation => {
+                "the range goes beyond the allocation around the pointer, and what lies behind it cannot be \
+                 mapped side by side with it"
+            }
         }
     }
 
@@ -128,21 +135,86 @@ impl MemoryKind {
     pub const fn cure(self) -> &'static str {
         match self {
             Self::NotCuda => "pass a device pointer of this process that is still allocated",
-            Self::Managed | Self::PinnedHost | Self::HostNuma => {
+            Self::Managed => {
                 "use cuMemAlloc, or cuMemCreate on the device with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
             }
-            Self::PoolWithoutHandleType | Self::Pool => {
-                "allocate with cuMemAlloc, or with cuMemCreate and CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR \
-                 (PyTorch: not backend:cudaMallocAsync)"
+            Self::PinnedHost | Self::Host => {
+                "use cuMemCreate with CU_MEM_LOCATION_TYPE_HOST_NUMA and CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
+            }
+            Self::PoolWithoutHandleType => {
+                "create a pool with cuMemPoolCreate and handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, and \
+                 allocate from it with cuMemAllocFromPoolAsync (PyTorch: not backend:cudaMallocAsync)"
             }
             Self::VmmWithoutHandleType => {
                 "set requestedHandleTypes to CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR when creating it"
             }
-            Self::Vmm | Self::CudaMalloc => "see the attempts",
+            Self::Vmm | Self::CudaMalloc | Self::Pool => "see the attempts",
             Self::Imported => "have its owner export it to every process that needs it",
             Self::BeyondAllocation => {
-                "export each allocation by itself; this version shares no range that spans several"
+                "export each allocation by itself; only VMM memory (cuMemCreate, cuMemMap) that is mapped side by \
+                 side can be shared as one range"
             }
+        }
+    }
+}
+
+/// Why handles are not all segments of one window, each once.
+///
+/// Positions count the handles as they were given, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// Nobody gave this segment.
+    Missing {
+        /// The segment's index.
+        index: u32,
+        /// Segments of the window.
+        count: u32,
+    },
+    /// Two handles are for the same segment.
+    Doubled {
+        /// The segment's index.
+        index: u32,
+        /// The second of them.
+        position: usize,
+    },
+    /// A handle is of another window than the first one.
+    Foreign {
+        /// Its position.
+        position: usize,
+        /// The field by which that shows.
+        field: &'static str,
+    },
+    /// The segments cannot lie side by side.
+    Gap {
+        /// The segment in front of or behind which something is missing.
+        index: u32,
+        /// The field by which that shows.
+        field: &'static str,
+    },
+}
+
+impl fmt::Display for WindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { index, count } => write!(
+                f,
+                "segment {index} of {count} is missing; ship every handle that the export gave"
+            ),
+            Self::Doubled { index, position } => {
+                write!(
+                    f,
+                    "the handle at position {position} is a second one for segment {index}"
+                )
+            }
+            Self::Foreign { position, field } => write!(
+                f,
+                "the handle at position {position} is of another window than the first one ({field} differs)"
+            ),
+            Self::Gap { index, field } => write!(
+                f,
+                "segment {index} does not lie side by side with its neighbours ({field}): the handle is forged"
+            ),
         }
     }
 }
@@ -212,6 +284,8 @@ impl Error {
             Self::NotExportable(_) => Status::NOT_EXPORTABLE,
             Self::BrokerStart { .. } => Status::BROKER_START,
             Self::Unsupported { .. } => Status::UNSUPPORTED,
+            Self::Window(_) => Status::NOT_ONE_WINDOW,
+            Self::DeviceNotVisible(_) => Status::NO_DEVICE,
             Self::Import(error) => match error.reason() {
                 Some(Reason::ExporterGone) => Status::EXPORTER_GONE,
                 Some(Reason::OfferWithdrawn) => Status::OFFER_WITHDRAWN,
@@ -260,6 +334,11 @@ impl fmt::Display for Error {
                 }
             }
             Self::Unsupported { what } => write!(f, "not supported by this version: {what}"),
+            Self::Window(error) => write!(f, "the handles are not one window: {error}"),
+            Self::DeviceNotVisible(uuid) => write!(
+                f,
+                "no GPU that this process sees has the UUID {uuid}; see CUDA_VISIBLE_DEVICES"
+            ),
             Self::Import(error) => {
                 match error.reason() {
                     Some(reason) => write!(f, "the memory cannot be imported: {}; {}", reason.why(), reason.hint())?,

@@ -2,14 +2,15 @@
 //! first, then what the kernel gives to who may ptrace the exporter.
 
 use crate::attempt::{Code, Failure, Reason, Step};
-use crate::broker::{self, Answer, Reach};
+use crate::broker::{self, Answer, Connection, Reach};
 use crate::identity::Identity;
 use crate::ipc::Ipc;
 use crate::mem::Liveness;
 use crate::pidfd::{self, Process};
 use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
-use gpuipc_core::{GpuIpcMemHandle, RequestKind, Ticket};
+use crate::window::Window;
+use gpuipc_core::{GpuIpcMemHandle, Request, RequestKind, Ticket};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::os::fd::OwnedFd;
@@ -49,7 +50,7 @@ impl<'a> Exporter<'a> {
 
     /// The memory's descriptor. A way that failed before another one worked, or
     /// failed, too, is told through `note`.
-    pub(crate) fn descriptor(&self, note: impl FnOnce(Failure)) -> Result<OwnedFd, Failure> {
+    pub(crate) fn descriptor(&self, note: &mut dyn FnMut(Failure)) -> Result<OwnedFd, Failure> {
         let failure = match self.ask(RequestKind::FetchFd) {
             Ok(Answer::Fd(fd)) => return Ok(fd),
             Ok(_) => Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply),
@@ -132,6 +133,16 @@ impl<'a> Exporter<'a> {
         }
     }
 
+    fn connect(&self) -> Result<Connection, Failure> {
+        Connection::open(self.ticket.endpoint, self.reach, self.wait)
+    }
+
+    /// Asks for the descriptor, without waiting for the answer.
+    fn send(&self, connection: &Connection) -> Result<Request, Failure> {
+        let id = self.handle.allocation_id();
+        connection.send(RequestKind::FetchFd, &self.ticket, id)
+    }
+
     fn ask(&self, kind: RequestKind) -> Result<Answer, Failure> {
         let id = self.handle.allocation_id();
         broker::ask(kind, &self.ticket, id, self.reach, self.wait).map_err(|failure| {
@@ -174,6 +185,80 @@ impl<'a> Exporter<'a> {
             .ok()
             .and_then(Pid::from_raw);
         self.shares_pids() && pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    }
+}
+
+/// The descriptors of a window's segments, one after the other.
+///
+/// Of several segments the next one's is asked for while the caller works on the
+/// last one's: the broker sends it meanwhile, and one that is made on demand is
+/// made meanwhile. Never more than one reply lies unread, and no descriptor is
+/// held longer than the caller holds it.
+pub(crate) struct Descriptors<'a> {
+    /// One a segment.
+    exporters: Vec<Exporter<'a>>,
+    /// To the broker, which all segments share.
+    connection: Option<Connection>,
+    /// The segment that was asked for.
+    asked: Option<(usize, Request)>,
+}
+
+impl<'a> Descriptors<'a> {
+    pub(crate) fn of(window: &Window<'a>, ipc: &'a Ipc, wait: &'a Wait) -> Result<Self, Failure> {
+        let of = |handle: &&'a GpuIpcMemHandle| Exporter::of(handle, ipc, wait);
+        Ok(Self {
+            exporters: window.segments().iter().map(of).collect::<Result<_, _>>()?,
+            connection: None,
+            asked: None,
+        })
+    }
+
+    /// The descriptor of segment `at`. A way that failed before another one
+    /// worked is told through `note`.
+    pub(crate) fn get(
+        &mut self,
+        at: usize,
+        note: &mut dyn FnMut(Failure),
+    ) -> Result<OwnedFd, Failure> {
+        let exporter = self
+            .exporters
+            .get(at)
+            .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
+        if self.exporters.len() == 1 {
+            return exporter.descriptor(note);
+        }
+        let asked = self.asked.take().filter(|(segment, _)| *segment == at);
+        let answer = match (&self.connection, asked) {
+            (Some(connection), Some((_, request))) => connection.answer(&request, exporter.wait),
+            _ => {
+                self.connection = exporter.connect().ok();
+                self.connection.as_ref().map_or(
+                    Err(Failure::refused(
+                        Step::BrokerConnect,
+                        Reason::BrokerUnreachable,
+                    )),
+                    |connection| {
+                        let request = exporter.send(connection)?;
+                        connection.answer(&request, exporter.wait)
+                    },
+                )
+            }
+        };
+        let fd = match answer {
+            Ok(Answer::Fd(fd)) => fd,
+            // The broker's no is an answer.
+            Err(failure) if !may_go_around(failure.reason) => return Err(failure),
+            _ => {
+                // Once more by itself, with every way around that there is.
+                self.connection = None;
+                return exporter.descriptor(note);
+            }
+        };
+        let next = self.exporters.get(at + 1).zip(self.connection.as_ref());
+        self.asked = next
+            .and_then(|(next, connection)| next.send(connection).ok())
+            .map(|request| (at + 1, request));
+        Ok(fd)
     }
 }
 

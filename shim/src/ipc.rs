@@ -1,6 +1,7 @@
 //! The library's front door.
 
 use crate::broker::Broker;
+use crate::can_import::{self, Outlook};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::export::{self, Exported};
@@ -68,15 +69,20 @@ impl Ipc {
 
     /// Offers `len` bytes of GPU memory from `ptr` on to other processes.
     ///
-    /// Works on memory of `cuMemAlloc` (RuntimeIpc) and on memory of
-    /// `cuMemCreate` that asked for a handle type (PosixFd, Fabric). Needs no
+    /// Works on memory of `cuMemAlloc` (RuntimeIpc), of `cuMemCreate` that asked
+    /// for a handle type, in a GPU or on a host NUMA node (PosixFd, Fabric), and of a
+    /// pool that was created with a handle type (PosixFd, Fabric). Needs no
     /// current context and leaves the caller's as it was. Exporting the same
     /// allocation again costs its look-ups and makes no second descriptor.
     ///
+    /// A range over several VMM allocations that are mapped side by side gives a
+    /// handle for each of them. The memory must stay allocated during the call.
+    ///
     /// The driver calls behind it: `cuPointerGetAttribute`; then
     /// `cuIpcGetMemHandle` in the context that allocated, or
-    /// `cuMemRetainAllocationHandle` and `cuMemExportToShareableHandle`. The
-    /// first export starts the broker's thread.
+    /// `cuMemRetainAllocationHandle` and `cuMemExportToShareableHandle`, or
+    /// `cuMemPoolExportToShareableHandle`, once a pool, and
+    /// `cuMemPoolExportPointer`. The first export starts the broker's thread.
     ///
     /// # Errors
     /// [`Error::NotExportable`] with the kind of memory and the cure,
@@ -97,6 +103,9 @@ impl Ipc {
     /// or `GPUIPC_TYPES` say otherwise. What a failed type had done is undone
     /// before the next one is tried.
     ///
+    /// `handles` are all that the export gave, in any order. Memory in several
+    /// allocations comes to lie at one contiguous address, all of it or nothing.
+    ///
     /// In the exporting process itself this gives the original pointer, if the
     /// memory is on offer there.
     ///
@@ -104,9 +113,10 @@ impl Ipc {
     /// application does, as it does for the memory's contents.
     ///
     /// # Errors
-    /// [`Error::Import`] with every attempt, [`Error::Unsupported`] for handles
-    /// of several segments, of pools, of host memory or of multicast objects,
-    /// [`Error::Argument`] for no handle, [`Error::Driver`], [`Error::Forked`].
+    /// [`Error::Import`] with every attempt, [`Error::Window`] for handles that
+    /// are not all segments of one window, [`Error::DeviceNotVisible`] for a device
+    /// that this process does not see, [`Error::Unsupported`] for a multicast
+    /// object, [`Error::Argument`] for no handle, [`Error::Driver`], [`Error::Forked`].
     pub fn import(
         &self,
         handles: &[GpuIpcMemHandle],
@@ -115,12 +125,33 @@ impl Ipc {
         import::import(self, handles, options)
     }
 
+    /// Whether `handles` could be imported here, answered by type with reasons.
+    /// Maps nothing, changes nothing, never fails.
+    ///
+    /// What can be tried without mapping is tried: the descriptor is fetched and
+    /// imported, the fabric handle imported, and both given back; the exporter is
+    /// asked whether the memory is unchanged; peers are looked up. It may wait as
+    /// long as an import's timeout.
+    #[must_use]
+    pub fn can_import(&self, handles: &[GpuIpcMemHandle], options: &ImportOptions) -> Outlook {
+        can_import::can_import(self, handles, options)
+    }
+
     pub(crate) fn identity(&self) -> &Identity {
         &self.inner.identity
     }
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    /// The broker, if an export has started it.
+    pub(crate) fn running_broker(&self) -> Option<Arc<Broker>> {
+        self.inner
+            .broker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The broker, started if it is not there yet.

@@ -58,31 +58,43 @@
 
 pub mod sys;
 
+mod allocation;
 mod attempt;
 mod broker;
 mod buffer;
+mod can_import;
 mod context;
+mod descriptor;
+mod devices;
 mod driver;
 mod error;
 mod export;
 mod exporter;
 mod identity;
 mod import;
+mod imported_pool;
+mod importing;
 mod ipc;
 mod ledger;
 mod mapping;
 mod mem;
 mod offer;
+mod offering;
 mod options;
 mod pidfd;
 mod private_fd;
+mod reservation;
+mod shared_pool;
 mod undo;
 mod wait;
+mod window;
 
-pub use attempt::{Attempt, Code, Reason, Step};
+pub use attempt::{Attempt, Code, Peers, Reason, Step};
 pub use buffer::{Buffer, Memory};
+pub use can_import::{Outlook, Verdict};
+pub use devices::DeviceId;
 pub use driver::{AllocationHandle, Driver, DriverCause, DriverError};
-pub use error::{Error, ImportError, MemoryKind, NotExportable};
+pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
 pub use export::Exported;
 pub use gpuipc_core as core;
 pub use gpuipc_core::{DecodeError, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TypeFlags};
@@ -93,3 +105,4 @@ pub use options::{
     Access, DEFAULT_TIMEOUT, ExportOptions, ImportOptions, IpcOptions, SOCKET_DIR_VARIABLE,
     TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
 };
+pub use reservation::Reservation;

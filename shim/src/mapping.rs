@@ -5,81 +5,95 @@ use crate::attempt::{Failure, Reason, Step};
 use crate::context::DeviceContext;
 use crate::driver::{AllocationHandle, Driver, DriverError};
 use crate::identity;
-use crate::options::Access;
-use crate::sys::{self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemLocation};
+use crate::reservation::{Place, Reservation};
+use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuResult, pointer_attribute};
 use crate::undo;
 use gpuipc_core::HandleType;
+use std::sync::Arc;
 
-/// Address space: `cuMemAddressReserve`, `cuMemAddressFree` on drop.
-#[derive(Debug)]
-struct Reservation {
-    driver: Driver,
-    base: CuDevicePtr,
-    size: usize,
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if !identity::is_forked() {
-            undo::report(
-                "cuMemAddressFree",
-                self.driver.mem_address_free(self.base, self.size),
-            );
-        }
-    }
-}
-
-/// A whole VMM allocation mapped into a reservation of its own: `cuMemMap`,
-/// `cuMemUnmap` on drop. The mapping itself keeps the memory allocated.
+/// Whole VMM allocations mapped side by side into a reservation: `cuMemMap`
+/// each, one `cuMemUnmap` over all on drop. The mapping itself keeps the memory
+/// allocated.
 #[derive(Debug)]
 pub(crate) struct VmmMapping {
-    /// Freed after the unmap below.
-    reservation: Reservation,
+    driver: Driver,
+    base: CuDevicePtr,
+    mapped: usize,
+    /// Freed after the unmap.
+    reservation: Arc<Reservation>,
 }
 
 impl VmmMapping {
-    /// Reserves, maps and gives `device` access: `size` is the whole allocation's.
-    pub(crate) fn new(
-        driver: Driver,
-        handle: &AllocationHandle,
-        size: usize,
-        device: CuDevice,
-        access: Access,
-    ) -> Result<Self, (Step, DriverError)> {
-        let failed = |step| move |error| (step, error);
-        let base = driver
-            .mem_address_reserve(size)
-            .map_err(failed(Step::Reserve))?;
-        let reservation = Reservation { driver, base, size };
-        driver
-            .mem_map(base, size, handle)
-            .map_err(failed(Step::Map))?;
-        let mapping = Self { reservation };
-        let flags = match access {
-            Access::ReadOnly => sys::access::READ,
-            Access::ReadWrite => sys::access::READ_WRITE,
-        };
-        let location = CuMemLocation {
-            kind: sys::location::DEVICE,
-            id: device,
-        };
-        driver
-            .mem_set_access(base, size, &[CuMemAccessDesc { location, flags }])
-            .map_err(failed(Step::SetAccess))?;
-        Ok(mapping)
+    /// Reserves room for `size` bytes, with nothing mapped yet.
+    pub(crate) fn reserve(driver: Driver, size: usize) -> Result<Self, DriverError> {
+        let reservation = Reservation::reserve(driver, size)?;
+        Ok(Self {
+            driver,
+            base: reservation.base(),
+            mapped: 0,
+            reservation: Arc::new(reservation),
+        })
     }
 
-    /// The first byte of the allocation.
+    /// The same in a reservation that is there already; `None` if it has no room
+    /// for `size` bytes at that place.
+    pub(crate) fn at(driver: Driver, place: &Place, size: usize) -> Option<Self> {
+        let end = place.offset.checked_add(size)?;
+        (end <= place.reservation.size()).then(|| Self {
+            driver,
+            base: place.reservation.base() + place.offset as u64,
+            mapped: 0,
+            reservation: Arc::clone(&place.reservation),
+        })
+    }
+
+    /// Maps one more allocation, of `size` bytes, behind what is mapped. The
+    /// driver does not take a size that is not the allocation's.
+    pub(crate) fn append(
+        &mut self,
+        handle: &AllocationHandle,
+        size: usize,
+    ) -> Result<(), DriverError> {
+        let address = self.base + self.mapped as u64;
+        self.driver.mem_map(address, size, handle)?;
+        self.mapped += size;
+        Ok(())
+    }
+
+    /// Gives every location its rights to all that is mapped.
+    pub(crate) fn give_access(&self, rights: &[CuMemAccessDesc]) -> Result<(), DriverError> {
+        self.driver.mem_set_access(self.base, self.mapped, rights)
+    }
+
+    /// Whether the driver says that the allocation mapped `offset` bytes behind
+    /// the base has `size` bytes. Drivers before CUDA 11.7 do not say.
+    pub(crate) fn has_size(&self, offset: usize, size: usize) -> Result<bool, DriverError> {
+        let at = self.base + offset as u64;
+        match self
+            .driver
+            .pointer_attribute(pointer_attribute::MAPPING_SIZE, at)
+        {
+            Ok(mapped) => Ok(mapped == size as u64),
+            Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first byte of the first allocation.
     pub(crate) const fn base(&self) -> CuDevicePtr {
-        self.reservation.base
+        self.base
+    }
+
+    /// The address space, which outlives the mapping then.
+    pub(crate) fn reservation(&self) -> Arc<Reservation> {
+        Arc::clone(&self.reservation)
     }
 }
 
 impl Drop for VmmMapping {
     fn drop(&mut self) {
-        if !identity::is_forked() {
-            let Reservation { driver, base, size } = self.reservation;
-            undo::report("cuMemUnmap", driver.mem_unmap(base, size));
+        if self.mapped > 0 && !identity::is_forked() {
+            undo::report("cuMemUnmap", self.driver.mem_unmap(self.base, self.mapped));
         }
     }
 }
@@ -120,7 +134,7 @@ impl LegacyMapping {
             base,
         };
         let mapped = driver
-            .pointer_attribute(sys::pointer_attribute::RANGE_SIZE, base)
+            .pointer_attribute(pointer_attribute::RANGE_SIZE, base)
             .map_err(failed(Step::Compare))?;
         if mapped != size {
             return Err(Failure::refused(Step::Compare, Reason::SizeMismatch));

@@ -4,11 +4,14 @@ use crate::attempt::Attempt;
 use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::imported_pool::PooledMapping;
 use crate::mapping::{LegacyMapping, VmmMapping};
+use crate::reservation::Reservation;
 use crate::sys::{CuDevice, CuDevicePtr};
+use crate::window::Window;
 use core::fmt;
-use gpuipc_core::{GpuIpcMemHandle, HandleType};
-use std::sync::OnceLock;
+use gpuipc_core::HandleType;
+use std::sync::{Arc, OnceLock};
 
 /// GPU memory of another process, mapped here. Dropping it unmaps.
 ///
@@ -34,6 +37,7 @@ pub struct GpuIpcMem {
 pub(crate) enum Mapping {
     Vmm(VmmMapping),
     Legacy(LegacyMapping),
+    Pooled(PooledMapping),
     /// This process's own memory: its owner holds it.
     Own(CuDevicePtr),
 }
@@ -64,13 +68,15 @@ pub enum Liveness {
     /// stays so, whatever its owner does.
     Referenced,
     /// The exporter says that it is still the memory that was offered. It must
-    /// stay allocated: a legacy mapping holds no reference.
+    /// stay allocated: neither a legacy mapping nor one of a pool's memory holds a
+    /// reference.
     MemoryUnchanged,
     /// The exporter lives and still offers it, but could not be asked whether
     /// its owner has freed it meanwhile.
     OfferLives,
     /// Nobody could be asked. A legacy handle of freed memory opens whatever
-    /// lies at its address by then.
+    /// lies at its address by then, and reading freed memory of a pool can break
+    /// the context (both seen on an H200, driver 580).
     Unknown,
 }
 
@@ -79,18 +85,18 @@ impl GpuIpcMem {
         driver: Driver,
         device: CuDevice,
         mapping: Mapping,
-        handle: &GpuIpcMemHandle,
+        window: &Window<'_>,
         used: Used,
         liveness: Liveness,
         attempts: Vec<Attempt>,
     ) -> Self {
-        // A window lies inside its allocation, which was mapped: it fits.
-        let len = usize::try_from(handle.length()).unwrap_or(usize::MAX);
+        // A window lies inside its allocations, which were mapped: it fits.
+        let len = window.len().unwrap_or(usize::MAX);
         Self {
             driver,
             device,
             mapping,
-            offset: handle.offset_from_base(),
+            offset: window.first().offset_from_base(),
             len,
             used,
             liveness,
@@ -107,10 +113,11 @@ impl GpuIpcMem {
 
     /// The first byte of the window that was exported.
     #[must_use]
-    pub const fn device_ptr(&self) -> CuDevicePtr {
+    pub fn device_ptr(&self) -> CuDevicePtr {
         let base = match &self.mapping {
             Mapping::Vmm(mapping) => mapping.base(),
             Mapping::Legacy(mapping) => mapping.base(),
+            Mapping::Pooled(mapping) => mapping.base(),
             Mapping::Own(base) => *base,
         };
         base + self.offset
@@ -139,6 +146,18 @@ impl GpuIpcMem {
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts
+    }
+
+    /// Unmaps, as a drop does, and gives back the address space if it was this
+    /// import's own or a [`place`](crate::ImportOptions::place): importing there
+    /// again puts memory at the same address, as long as nobody lets go of it.
+    /// `None` for RuntimeIpc, for memory of a pool and for this process's own.
+    #[must_use]
+    pub fn unmap(self) -> Option<Arc<Reservation>> {
+        match &self.mapping {
+            Mapping::Vmm(mapping) => Some(mapping.reservation()),
+            Mapping::Legacy(_) | Mapping::Pooled(_) | Mapping::Own(_) => None,
+        }
     }
 
     /// Copies bytes out (`cuMemcpyDtoH`), from `offset` of the window on, in the

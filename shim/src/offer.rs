@@ -4,13 +4,14 @@
 //! The registry is the only thing that gives a pointer of this process to an
 //! importer in this process; the bytes of a handle never do.
 
+use crate::allocation;
 use crate::attempt::Attempt;
 use crate::broker::Broker;
+use crate::descriptor::{Descriptor, Given};
 use crate::driver::{AllocationHandle, Driver};
 use crate::identity;
 use crate::ledger;
-use crate::private_fd::PrivateFd;
-use crate::sys::{CuDevicePtr, pointer_attribute};
+use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{DeviceUuid, Endpoint, Token, TypeFlags};
 use std::collections::HashMap;
@@ -28,12 +29,18 @@ pub(crate) struct Offer {
     pub(crate) token: Token,
     pub(crate) base: CuDevicePtr,
     pub(crate) size: u64,
+    /// The GPU that holds the memory; zero for host memory.
     pub(crate) device_uuid: DeviceUuid,
+    /// The node of host memory.
+    pub(crate) numa_node: Option<i16>,
     pub(crate) runtime_ipc: Option<[u8; 64]>,
+    /// Of a pool's memory: what `cuMemPoolImportPointer` wants.
+    pub(crate) pool_pointer: Option<[u8; 64]>,
+    /// A pool's for its memory.
     pub(crate) fabric: Option<[u8; 64]>,
-    /// The token in the ledger. Before `fd`, and so taken out before that is closed.
+    /// The token in the ledger. Before `descriptor`, and so taken out before that is closed.
     pub(crate) entry: Option<ledger::Entry>,
-    pub(crate) fd: Option<PrivateFd>,
+    pub(crate) descriptor: Descriptor,
     /// Keeps VMM memory allocated while it is offered, whatever its owner frees.
     pub(crate) reference: Option<AllocationHandle>,
     /// The types that the memory was made for but that could not be exported.
@@ -45,14 +52,29 @@ pub(crate) struct Offer {
 impl Offer {
     /// Whether the memory at the offer's address is still the one that was offered.
     pub(crate) fn memory_unchanged(&self) -> crate::driver::Result<bool> {
-        match self
-            .driver
-            .pointer_attribute(pointer_attribute::BUFFER_ID, self.base)
-        {
-            Ok(id) => Ok(id == self.allocation_id),
-            // The driver no longer knows the address: freed.
-            Err(error) if error.code() == Some(crate::sys::CuResult::INVALID_VALUE) => Ok(false),
-            Err(error) => Err(error),
+        // Without an id the driver no longer knows the address: freed.
+        Ok(allocation::id_at(self.driver, self.base)? == Some(self.allocation_id))
+    }
+
+    /// A descriptor of the memory for an importer, if there is one.
+    pub(crate) fn give_descriptor(&self) -> crate::driver::Result<Option<Given<'_>>> {
+        self.descriptor.give(self.driver, self.reference.as_ref())
+    }
+
+    /// The types that were made.
+    pub(crate) fn types_made(&self) -> TypeFlags {
+        let mut types = TypeFlags::empty();
+        types.set(TypeFlags::RUNTIME_IPC, self.runtime_ipc.is_some());
+        types.set(TypeFlags::POSIX_FD, self.descriptor.is_there());
+        types.set(TypeFlags::FABRIC, self.fabric.is_some());
+        types
+    }
+
+    /// The number of the pool that the memory is from; 0 for other memory.
+    pub(crate) fn pool_id(&self) -> u64 {
+        match &self.descriptor {
+            Descriptor::Pool(pool) => pool.id,
+            _ => 0,
         }
     }
 
@@ -139,6 +161,9 @@ impl Drop for Offer {
     fn drop(&mut self) {
         if identity::is_forked() {
             return;
+        }
+        if let Descriptor::Pool(pool) = &self.descriptor {
+            pool.forget(self.base, self.allocation_id);
         }
         let key = self.key();
         let mut registry = registry();

@@ -1,7 +1,9 @@
 //! What a caller may choose, and the environment variables that choose without
 //! recompiling.
 
+use crate::devices::DeviceId;
 use crate::error::Error;
+use crate::reservation::{Place, Reservation};
 use core::sync::atomic::AtomicBool;
 use gpuipc_core::{HandleType, TypeFlags, TypeList};
 use std::path::PathBuf;
@@ -166,6 +168,7 @@ impl IpcOptions {
 #[non_exhaustive]
 pub struct ExportOptions {
     types: Option<TypeList>,
+    fd_on_demand: bool,
 }
 
 impl ExportOptions {
@@ -176,6 +179,25 @@ impl ExportOptions {
     pub fn types(mut self, types: &[HandleType]) -> Self {
         self.types = Some(distinct(types));
         self
+    }
+
+    /// Makes no file descriptor at the export, but one for each importer when it
+    /// asks the broker. Saves `cuMemExportToShareableHandle` and a place in the
+    /// process's table where perhaps nobody imports; costs the importer that call,
+    /// and the way without the broker (`pidfd_getfd`), for which a descriptor must
+    /// be open. Memory that is on offer already stays as it is.
+    ///
+    /// Without this option a process keeps descriptors open for its offers up to a
+    /// quarter of its limit of open files (RLIMIT_NOFILE), at most 256; the
+    /// others are made on demand.
+    #[must_use]
+    pub const fn fd_on_demand(mut self, on_demand: bool) -> Self {
+        self.fd_on_demand = on_demand;
+        self
+    }
+
+    pub(crate) const fn is_fd_on_demand(&self) -> bool {
+        self.fd_on_demand
     }
 
     pub(crate) fn flags(&self) -> TypeFlags {
@@ -189,7 +211,8 @@ impl ExportOptions {
 /// What the importer may do with the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Reading only (`CU_MEM_ACCESS_FLAGS_PROT_READ`). A legacy mapping cannot.
+    /// Reading only (`CU_MEM_ACCESS_FLAGS_PROT_READ`). A legacy mapping cannot, and
+    /// memory of a pool cannot: its access is that of the whole pool.
     ReadOnly,
     /// Reading and writing.
     #[default]
@@ -200,7 +223,10 @@ pub enum Access {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ImportOptions {
-    pub(crate) device: Option<i32>,
+    pub(crate) device: Option<DeviceId>,
+    pub(crate) more_devices: Vec<DeviceId>,
+    pub(crate) host_access: bool,
+    pub(crate) place: Option<Place>,
     pub(crate) access: Access,
     pub(crate) types: Option<TypeList>,
     pub(crate) timeout: Option<Duration>,
@@ -209,12 +235,46 @@ pub struct ImportOptions {
 }
 
 impl ImportOptions {
-    /// The device, by this process's ordinal, that maps the memory. By default
-    /// the current context's; without a context the memory's own GPU if it is
-    /// visible here, else device 0.
+    /// The device that maps the memory, by this process's ordinal or by its UUID.
+    /// By default the current context's; without a context the memory's own GPU
+    /// if it is visible here, else device 0.
     #[must_use]
-    pub const fn device(mut self, ordinal: i32) -> Self {
-        self.device = Some(ordinal);
+    pub fn device(mut self, device: impl Into<DeviceId>) -> Self {
+        self.device = Some(device.into());
+        self
+    }
+
+    /// More devices that get access (`cuMemSetAccess`, `cuMemPoolSetAccess`), each
+    /// of which must be a peer of the memory's GPU. A legacy mapping cannot: it is
+    /// for one device.
+    #[must_use]
+    pub fn more_devices(mut self, devices: &[DeviceId]) -> Self {
+        self.more_devices = devices.to_vec();
+        self
+    }
+
+    /// Whether the CPU gets access, too: of host-NUMA memory only, whose
+    /// [`device_ptr`](crate::GpuIpcMem::device_ptr) is then an address for the CPU,
+    /// too. By default it does not: reading it there crashes the process.
+    #[must_use]
+    pub const fn host_access(mut self, host_access: bool) -> Self {
+        self.host_access = host_access;
+        self
+    }
+
+    /// Maps `offset` bytes behind the base of a reservation that is there
+    /// already, instead of reserving. It must have room for the sum of the
+    /// handles' `base_size` there; `offset` is a multiple of the granularity.
+    /// Only PosixFd and Fabric can, and memory of a pool cannot.
+    ///
+    /// To unmap and map again at the same address, see
+    /// [`GpuIpcMem::unmap`](crate::GpuIpcMem::unmap).
+    #[must_use]
+    pub fn place(mut self, reservation: &Arc<Reservation>, offset: usize) -> Self {
+        self.place = Some(Place {
+            reservation: Arc::clone(reservation),
+            offset,
+        });
         self
     }
 

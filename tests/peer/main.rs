@@ -5,8 +5,16 @@
 //! |---|---|
 //! | `alloc MEMORY LEN` | `ok BUFFER ADDRESS` |
 //! | `fill BUFFER SEED`, `check BUFFER SEED OFFSET LEN` | `ok`, or `wrong INDEX` |
-//! | `export BUFFER OFFSET LEN [types=TYPE,..]`, `export-raw ADDRESS LEN` | `ok OFFER HANDLE` |
-//! | `import HANDLE OPTIONS..` | `ok MAPPING ADDRESS USED LIVENESS LEN ATTEMPTS` |
+//! | `export BUFFER OFFSET LEN [types=TYPE,..] [on-demand]`, `export-raw ADDRESS LEN` | `ok OFFER HANDLE[,HANDLE..]` |
+//! | `alloc-beside BUFFER LEN` | as `alloc`: from the same pool |
+//! | `export-odd KIND` | as `export`, of memory of a kind that the library does not allocate: see `odd.rs` |
+//! | `threads COUNT ROUNDS SEED HANDLE OPTIONS..` | `ok`: imports, reads and drops on threads at once |
+//! | `device-of MAPPING`, `access MAPPING DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
+//! | `reserve SIZE` | `ok PLACE ADDRESS SIZE` |
+//! | `unmap MAPPING` | `ok PLACE ADDRESS SIZE` of what it lay in |
+//! | `cpu-read MAPPING SEED`, `cpu-write MAPPING SEED` | as `read` and `write`, by the CPU through the mapping |
+//! | `can-import HANDLE[,HANDLE..] OPTIONS..` | `ok TYPE/OUTLOOK,..` |
+//! | `import HANDLE[,HANDLE..] OPTIONS..` | `ok MAPPING ADDRESS USED LIVENESS LEN ATTEMPTS` |
 //! | `read MAPPING SEED OFFSET` (its bytes as OFFSET.. of the pattern), `write MAPPING SEED` | `ok`, or `wrong INDEX` |
 //! | `drop buffer\|offer\|mapping ID`, `drop-on-thread MAPPING`, `drop-ipc` | `ok` |
 //! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
@@ -35,13 +43,18 @@
 //! | `held` | the same without opening a file: descriptors are only counted |
 
 use gpuipc::sys::DriverTable;
+mod cpu;
 mod hammer;
 mod life;
+mod odd;
 mod race;
 mod refuse;
 
-use gpuipc::{Access, Buffer, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle};
-use gpuipc::{HandleType, ImportOptions, Ipc, Memory, Used};
+use gpuipc::core::DeviceUuid;
+use gpuipc::{
+    Access, Buffer, DeviceId, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle,
+};
+use gpuipc::{HandleType, ImportOptions, Ipc, Memory, Reservation, Used, Verdict};
 use gpuipc_emulated::{counters, faults};
 use gpuipc_tests::{from_hex, pattern_byte, to_hex};
 use std::collections::BTreeMap;
@@ -58,6 +71,7 @@ struct Peer {
     buffers: BTreeMap<u32, Buffer>,
     offers: BTreeMap<u32, Exported>,
     mappings: BTreeMap<u32, GpuIpcMem>,
+    places: BTreeMap<u32, Arc<Reservation>>,
     ballast: Vec<OwnedFd>,
     next: u32,
 }
@@ -109,6 +123,7 @@ fn main() {
         buffers: BTreeMap::new(),
         offers: BTreeMap::new(),
         mappings: BTreeMap::new(),
+        places: BTreeMap::new(),
         ballast: Vec::new(),
         next: 1,
     };
@@ -189,6 +204,46 @@ impl Peer {
                 self.buffers.insert(id, buffer);
                 Ok(format!("{id} {ptr}"))
             }
+            "alloc-beside" => {
+                let beside = self.buffer(words)?.beside(word(words)?)?;
+                let ptr = beside.device_ptr();
+                let id = self.id();
+                self.buffers.insert(id, beside);
+                Ok(format!("{id} {ptr}"))
+            }
+            "export-odd" => {
+                let kind: String = word(words)?;
+                self.set_context("0")?;
+                let ptr = odd::allocate(self.driver, &kind);
+                self.set_context("none")?;
+                let ptr = ptr?;
+                self.export(ptr, odd::LEN, &ExportOptions::default())
+            }
+            "threads" => {
+                let (count, rounds, seed) = (word(words)?, word(words)?, word(words)?);
+                let (handles, options) = self.what_to_import(words)?;
+                threads(&self.ipc()?, &handles, &options, (count, rounds, seed))
+            }
+            "device-of" => Ok(self.mapping(words)?.device().to_string()),
+            "access" => {
+                let ptr = self.mapping(words)?.device_ptr();
+                let location = gpuipc::sys::CuMemLocation {
+                    kind: gpuipc::sys::location::DEVICE,
+                    id: word(words)?,
+                };
+                let access = self.driver.mem_access(ptr, location);
+                Ok(access.map_err(Error::from)?.to_string())
+            }
+            "uuids" => {
+                let count = self.driver.device_count().map_err(Error::from)?;
+                let uuids: Result<Vec<_>, _> = (0..count)
+                    .map(|ordinal| {
+                        let uuid = self.driver.device_uuid(ordinal)?;
+                        Ok(uuid.to_string())
+                    })
+                    .collect();
+                Ok(uuids.map_err(Error::Driver)?.join(" "))
+            }
             "fill" => {
                 let (buffer, seed) = (self.buffer(words)?, word(words)?);
                 buffer.write(0, &pattern(seed, 0, buffer.len()))?;
@@ -206,8 +261,12 @@ impl Peer {
                 let base = self.buffer(words)?.device_ptr();
                 let (offset, len): (u64, usize) = (word(words)?, word(words)?);
                 let mut options = ExportOptions::default();
-                if let Some(types) = words.next().and_then(|word| word.strip_prefix("types=")) {
-                    options = options.types(&types_of(types)?);
+                for word in words {
+                    options = match word.strip_prefix("types=") {
+                        Some(types) => options.types(&types_of(types)?),
+                        None if word == "on-demand" => options.fd_on_demand(true),
+                        None => return Err("no such option".into()),
+                    };
                 }
                 self.export(base + offset, len, &options)
             }
@@ -245,6 +304,7 @@ impl Peer {
                     "buffer" => self.buffers.remove(&id).is_some(),
                     "offer" => self.offers.remove(&id).is_some(),
                     "mapping" => self.mappings.remove(&id).is_some(),
+                    "place" => self.places.remove(&id).is_some(),
                     _ => false,
                 };
                 if found {
@@ -261,6 +321,19 @@ impl Peer {
                     .map_err(|_| NotOk::from("the drop panicked"))?;
                 Ok(String::new())
             }
+            "reserve" => {
+                let place = Reservation::new(self.driver, word(words)?)?;
+                Ok(self.keep_place(place))
+            }
+            "unmap" => {
+                let id: u32 = word(words)?;
+                let mapping = self.mappings.remove(&id).ok_or("no such mapping")?;
+                let place = mapping.unmap().ok_or("it has no place")?;
+                Ok(self.keep_place(place))
+            }
+            "cpu-read" => cpu::read(self.mapping(words)?, word(words)?),
+            "cpu-write" => cpu::write(self.mapping(words)?, word(words)?),
+            "can-import" => self.can_import(words),
             "drop-ipc" => {
                 self.ipc = None;
                 Ok(String::new())
@@ -409,21 +482,45 @@ impl Peer {
             .ok_or("no such mapping".into())
     }
 
+    fn keep_place(&mut self, place: Arc<Reservation>) -> String {
+        let id = self.id();
+        let answer = format!("{id} {} {}", place.base(), place.size());
+        self.places.insert(id, place);
+        answer
+    }
+
+    /// `PLACE+OFFSET`.
+    fn place(&self, options: ImportOptions, value: &str) -> Result<ImportOptions, NotOk> {
+        let (id, offset) = value.split_once('+').ok_or("place is PLACE+OFFSET")?;
+        let number = |_| NotOk::from("place is PLACE+OFFSET");
+        let place = self.places.get(&id.parse().map_err(number)?);
+        let offset = offset.parse().map_err(number)?;
+        Ok(options.place(place.ok_or("no such place")?, offset))
+    }
+
     fn export(&mut self, ptr: u64, len: usize, options: &ExportOptions) -> Result<String, NotOk> {
         let exported = self.ipc()?.export(ptr, len, options)?;
-        let [handle] = exported.handles() else {
-            return Err("not one handle".into());
-        };
-        let hex = to_hex(&handle.encode());
+        let hex: Vec<String> = exported
+            .handles()
+            .iter()
+            .map(|handle| to_hex(&handle.encode()))
+            .collect();
+        let hex = hex.join(",");
         let id = self.id();
         self.offers.insert(id, exported);
         Ok(format!("{id} {hex}"))
     }
 
-    fn import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
+    fn what_to_import(
+        &self,
+        words: &mut std::str::SplitWhitespace<'_>,
+    ) -> Result<(Vec<GpuIpcMemHandle>, ImportOptions), NotOk> {
         let hex: String = word(words)?;
-        let bytes = from_hex(&hex).ok_or("no hex digits")?;
-        let handle = GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?;
+        let mut handles = Vec::new();
+        for hex in hex.split(',') {
+            let bytes = from_hex(hex).ok_or("no hex digits")?;
+            handles.push(GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?);
+        }
         let mut options = ImportOptions::default();
         for option in words {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -432,7 +529,13 @@ impl Peer {
                 "timeout" => options.timeout(Duration::from_millis(
                     value.parse().map_err(|_| NotOk::from("timeout"))?,
                 )),
-                "device" => options.device(value.parse().map_err(|_| NotOk::from("device"))?),
+                "device" => options.device(device_of(value)?),
+                "more" => {
+                    let more: Result<Vec<_>, _> = value.split(',').map(device_of).collect();
+                    options.more_devices(&more?)
+                }
+                "host" => options.host_access(true),
+                "place" => self.place(options, value)?,
                 "read-only" => options.access(Access::ReadOnly),
                 "live" => options.require_live(true),
                 "cancel" => {
@@ -448,7 +551,29 @@ impl Peer {
                 _ => return Err("no such option".into()),
             };
         }
-        let mem = self.ipc()?.import(&[handle], &options)?;
+        Ok((handles, options))
+    }
+
+    fn can_import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
+        let (handles, options) = self.what_to_import(words)?;
+        let outlook = self.ipc()?.can_import(&handles, &options);
+        if let Some(problem) = outlook.problem {
+            return Err(problem.into());
+        }
+        let verdicts = outlook
+            .types
+            .iter()
+            .map(|(handle_type, verdict)| match verdict {
+                Verdict::No(attempt) => format!("No:{}", attempts(core::slice::from_ref(attempt))),
+                verdict => format!("{handle_type}/{verdict:?}"),
+            });
+        let verdicts: Vec<String> = verdicts.collect();
+        Ok(format!("{} {}", outlook.is_own, verdicts.join(",")))
+    }
+
+    fn import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
+        let (handles, options) = self.what_to_import(words)?;
+        let mem = self.ipc()?.import(&handles, &options)?;
         let used = match mem.type_used() {
             Used::Type(handle_type) => handle_type.name(),
             Used::SameProcess => "SameProcess",
@@ -550,6 +675,40 @@ fn fork_stay() -> String {
         unsafe { libc::_exit(0) };
     }
     pid.to_string()
+}
+
+/// Imports, reads and drops on many threads at once.
+fn threads(
+    ipc: &Ipc,
+    handles: &[GpuIpcMemHandle],
+    options: &ImportOptions,
+    (count, rounds, seed): (usize, usize, u64),
+) -> Result<String, NotOk> {
+    let round = || {
+        let mem = ipc.import(handles, options)?;
+        let mut bytes = vec![0; mem.len().min(4096)];
+        mem.read(0, &mut bytes)?;
+        same(&bytes, &pattern(seed, 0, bytes.len()))
+    };
+    let work = || (0..rounds).try_for_each(|_| round().map(drop));
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        all.into_iter().try_for_each(|thread| {
+            let ended = thread.join();
+            ended.map_err(|_| NotOk::from("a thread panicked"))?
+        })
+    })?;
+    Ok(String::new())
+}
+
+/// A device by its ordinal, or by its UUID as 32 hex digits.
+fn device_of(word: &str) -> Result<DeviceId, NotOk> {
+    if let Ok(ordinal) = word.parse::<i32>() {
+        return Ok(ordinal.into());
+    }
+    let bytes = from_hex(word).and_then(|bytes| bytes.try_into().ok());
+    let uuid = bytes.map(|bytes| DeviceId::from(DeviceUuid(bytes)));
+    uuid.ok_or("no device".into())
 }
 
 fn types_of(names: &str) -> Result<Vec<HandleType>, NotOk> {

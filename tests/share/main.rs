@@ -1,19 +1,25 @@
 //! Sharing between real processes on the emulated driver: a file a subject, a
 //! test a behaviour.
 
+mod access;
 mod bad_input;
 mod broker;
 mod chain;
 mod context;
 mod forged;
+mod host_numa;
 mod hostile;
 mod kills;
 mod lifetimes;
 mod load;
 mod names;
 mod pidfd;
+mod places;
+mod pools;
 mod process;
+mod queries;
 mod round_trip;
+mod segments;
 mod users;
 
 use gpuipc_tests::{Peer, Scratch};

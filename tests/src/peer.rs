@@ -199,12 +199,38 @@ impl Peer {
         (id.parse().expect("a number"), handle_of(hex))
     }
 
+    /// Exports memory that may lie in several allocations; gives the offer's
+    /// number and all handles. Options are `types=TYPE,..` and `on-demand`.
+    ///
+    /// # Panics
+    /// If the export fails.
+    pub fn export_all(
+        &mut self,
+        buffer: u32,
+        offset: u64,
+        len: u64,
+        options: &str,
+    ) -> (u32, Vec<GpuIpcMemHandle>) {
+        let answer = self.ok(&format!("export {buffer} {offset} {len} {options}"));
+        let (id, hex) = answer.split_once(' ').expect("two words");
+        let handles = hex.split(',').map(handle_of).collect();
+        (id.parse().expect("a number"), handles)
+    }
+
     /// Imports with options such as `types=PosixFd,Fabric timeout=500 live`.
     ///
     /// # Panics
     /// If the import fails.
     pub fn import(&mut self, handle: &GpuIpcMemHandle, options: &str) -> Imported {
-        let answer = self.ok(&format!("import {} {options}", to_hex(&handle.encode())));
+        self.import_all(core::slice::from_ref(handle), options)
+    }
+
+    /// The same with all handles of a window.
+    ///
+    /// # Panics
+    /// If the import fails.
+    pub fn import_all(&mut self, handles: &[GpuIpcMemHandle], options: &str) -> Imported {
+        let answer = self.ok(&format!("import {} {options}", words_of(handles)));
         let words: Vec<&str> = answer.split(' ').collect();
         let [id, ptr, used, liveness, len, attempts] = words.as_slice() else {
             panic!("import was answered {answer:?}")
@@ -221,7 +247,27 @@ impl Peer {
 
     /// Imports what must be refused.
     pub fn import_refused(&mut self, handle: &GpuIpcMemHandle, options: &str) -> Refused {
-        self.err(&format!("import {} {options}", to_hex(&handle.encode())))
+        self.import_all_refused(core::slice::from_ref(handle), options)
+    }
+
+    /// Imports what must be refused, with all handles of a window.
+    pub fn import_all_refused(&mut self, handles: &[GpuIpcMemHandle], options: &str) -> Refused {
+        self.err(&format!("import {} {options}", words_of(handles)))
+    }
+
+    /// Asks whether handles could be imported: whether they are the peer's own,
+    /// and `TYPE/Yes`, `TYPE/Perhaps` or `No:TYPE/step/reason` for each type.
+    ///
+    /// # Panics
+    /// If there is no answer by type.
+    pub fn can_import(
+        &mut self,
+        handles: &[GpuIpcMemHandle],
+        options: &str,
+    ) -> (bool, Vec<String>) {
+        let answer = self.ok(&format!("can-import {} {options}", words_of(handles)));
+        let (own, types) = answer.split_once(' ').expect("two words");
+        (own == "true", split_attempts(types))
     }
 
     /// Live objects of the emulated driver and open descriptors, as one line
@@ -269,6 +315,14 @@ impl Peer {
         self.child.kill().expect("the peer can be killed");
         self.child.wait().expect("the peer can be waited for");
     }
+}
+
+fn words_of(handles: &[GpuIpcMemHandle]) -> String {
+    let words: Vec<String> = handles
+        .iter()
+        .map(|handle| to_hex(&handle.encode()))
+        .collect();
+    words.join(",")
 }
 
 fn split_attempts(word: &str) -> Vec<String> {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | magic `GIPQ` | magic `GIPR` |
 //! | 4 | version 1, 1 byte | the same |
-//! | 5 | kind, 1 to 3, 1 byte | status, 1 to 10, 1 byte |
+//! | 5 | kind, 1 to 3, 1 byte | status, 1 to 11, 1 byte |
 //! | 6 | reserved, 2 bytes | the same |
 //! | 8 | id, 8 bytes | the same |
 //! | 16 | allocation_id, 8 bytes | the same |
@@ -92,6 +92,7 @@ pub fn read_reply(bytes: &[u8]) -> Result<Reply, Refused> {
         8 => Some(ReplyStatus::NoFd),
         9 => Some(ReplyStatus::CheckFailed),
         10 => Some(ReplyStatus::OwnPointer),
+        11 => Some(ReplyStatus::ExportFailed),
         _ => None,
     };
     let mut broken = AllBroken::default();

@@ -225,6 +225,8 @@ mod tests {
             step: Step::BrokerConnect,
             code: Code::Os(111),
             reason: Reason::BrokerUnreachable,
+            segment: None,
+            peers: None,
             elapsed: Duration::ZERO,
         };
         let answer = Answer {

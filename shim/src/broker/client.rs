@@ -89,7 +89,7 @@ pub(crate) fn process(ticket: &Ticket, reach: Reach<'_>, wait: &Wait) -> Option<
 }
 
 /// A connection to a broker of a trusted user.
-struct Connection {
+pub(crate) struct Connection {
     socket: OwnedFd,
     /// Tells when the broker's process ends, which the socket does not as long
     /// as a forked child holds a copy of it. `None` before Linux 6.5.
@@ -99,7 +99,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<Self, Failure> {
+    pub(crate) fn open(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<Self, Failure> {
         let refused = |reason| Err(Failure::refused(Step::BrokerConnect, reason));
         let (socket, peer) = connect_to(endpoint, reach, wait)?;
         match peer_process(&socket) {
@@ -121,6 +121,17 @@ impl Connection {
         allocation_id: u64,
         wait: &Wait,
     ) -> Result<Answer, Failure> {
+        let request = self.send(kind, ticket, allocation_id)?;
+        self.answer(&request, wait)
+    }
+
+    /// Sends one request. Its answer must be read before the next one is sent.
+    pub(crate) fn send(
+        &self,
+        kind: RequestKind,
+        ticket: &Ticket,
+        allocation_id: u64,
+    ) -> Result<Request, Failure> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         if self.own && kind != RequestKind::OwnPointer {
             return Err(Failure::refused(Step::BrokerConnect, Reason::OwnBroker));
@@ -133,15 +144,18 @@ impl Connection {
         };
         match send(&self.socket, &request.encode(), None) {
             // A broker that does not serve this user has said so, and hung up.
-            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
-            Err(errno) => return Err(lost(errno)),
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(request),
+            Err(errno) => Err(lost(errno)),
         }
-        let (reply, fd) = self.read_reply(&request, wait)?;
+    }
+
+    /// Reads the answer to `request`.
+    pub(crate) fn answer(&self, request: &Request, wait: &Wait) -> Result<Answer, Failure> {
+        let (reply, fd) = self.read_reply(request, wait)?;
         let failed = |code, reason| {
             Err(Failure {
-                step: Step::BrokerRequest,
                 code,
-                reason,
+                ..Failure::refused(Step::BrokerRequest, reason)
             })
         };
         match (reply.status, fd) {
@@ -158,6 +172,9 @@ impl Connection {
             (ReplyStatus::Busy, None) => {
                 let errno = i32::try_from(reply.detail).unwrap_or(0);
                 failed(Code::Os(errno), Reason::BrokerBusy)
+            }
+            (ReplyStatus::ExportFailed, None) => {
+                failed(Code::Driver(CuResult(reply.detail)), Reason::ExportFailed)
             }
             (ReplyStatus::CheckFailed, None) => failed(
                 Code::Driver(CuResult(reply.detail)),

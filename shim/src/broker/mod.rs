@@ -12,7 +12,7 @@ mod peer;
 mod server;
 mod socket;
 
-pub(crate) use client::{Answer, Reach, ask, process};
+pub(crate) use client::{Answer, Connection, Reach, ask, process};
 pub(crate) use peer::trusts_user;
 
 use crate::driver::Driver;

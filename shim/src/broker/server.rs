@@ -3,7 +3,9 @@
 
 use super::peer::Peer;
 use super::socket::{receive, send};
+use crate::descriptor::Given;
 use crate::driver::Driver;
+use crate::driver::DriverError;
 use crate::offer::Offer;
 use crate::options::Trust;
 use crate::private_fd::PrivateFd;
@@ -285,7 +287,9 @@ fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
         let _ = send(&client.socket, &Reply::MALFORMED.encode(), None);
         return Fate::Close;
     };
-    let (reply, offer) = answer(driver, endpoint, &request, client);
+    let offer = Offer::under_token(driver, request.allocation_id, endpoint, &request.token);
+    // The offer lives until its descriptor is sent.
+    let (reply, fd) = answer(&request, offer.as_deref(), client.own);
     log::debug!(
         target: "gpuipc::broker",
         "request {} for allocation {:#x}: {:?}",
@@ -293,9 +297,11 @@ fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
         request.allocation_id,
         reply.status
     );
-    // The offer lives until its descriptor is sent.
-    let fd = offer.as_ref().and_then(|offer| offer.fd.as_ref());
-    let sent = match send(&client.socket, &reply.encode(), fd.map(AsFd::as_fd)) {
+    let sent = match send(
+        &client.socket,
+        &reply.encode(),
+        fd.as_ref().map(AsFd::as_fd),
+    ) {
         // Too many descriptors in flight: the importer may try again.
         Err(errno @ (Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)) => {
             let busy = Reply {
@@ -314,44 +320,38 @@ fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
     }
 }
 
-/// The reply to a request, and the offer whose descriptor goes with it.
-fn answer(
-    driver: Driver,
-    endpoint: Endpoint,
+/// The reply to a request about an offer, and the descriptor that goes with it.
+fn answer<'a>(
     request: &Request,
-    client: &Client,
-) -> (Reply, Option<Arc<Offer>>) {
-    let plain = |status| (request.reply(status), None);
-    let Some(offer) = Offer::under_token(driver, request.allocation_id, endpoint, &request.token)
-    else {
-        return plain(ReplyStatus::OfferWithdrawn);
+    offer: Option<&'a Offer>,
+    is_own: bool,
+) -> (Reply, Option<Given<'a>>) {
+    let Some(offer) = offer else {
+        return (request.reply(ReplyStatus::OfferWithdrawn), None);
     };
-    match request.kind {
-        RequestKind::FetchFd if offer.fd.is_some() => {
-            (request.reply(ReplyStatus::FdAttached), Some(offer))
-        }
-        RequestKind::FetchFd => plain(ReplyStatus::NoFd),
-        RequestKind::OwnPointer if !client.own => plain(ReplyStatus::NotPermitted),
-        RequestKind::CheckMemory | RequestKind::OwnPointer => match offer.memory_unchanged() {
-            Ok(true) if request.kind == RequestKind::OwnPointer => {
-                let reply = Reply {
-                    pointer: offer.base,
-                    size: offer.size,
-                    ..request.reply(ReplyStatus::OwnPointer)
-                };
-                (reply, None)
-            }
-            Ok(true) => plain(ReplyStatus::MemoryUnchanged),
-            Ok(false) => plain(ReplyStatus::MemoryChanged),
-            Err(error) => {
-                let reply = Reply {
-                    detail: error.code().map_or(0, |code| code.0),
-                    ..request.reply(ReplyStatus::CheckFailed)
-                };
-                (reply, None)
-            }
+    let failed = |status, error: &DriverError| Reply {
+        detail: error.code().map_or(0, |code| code.0),
+        ..request.reply(status)
+    };
+    let reply = match request.kind {
+        RequestKind::FetchFd => match offer.give_descriptor() {
+            Ok(Some(fd)) => return (request.reply(ReplyStatus::FdAttached), Some(fd)),
+            Ok(None) => request.reply(ReplyStatus::NoFd),
+            Err(error) => failed(ReplyStatus::ExportFailed, &error),
         },
-    }
+        RequestKind::OwnPointer if !is_own => request.reply(ReplyStatus::NotPermitted),
+        RequestKind::CheckMemory | RequestKind::OwnPointer => match offer.memory_unchanged() {
+            Ok(true) if request.kind == RequestKind::OwnPointer => Reply {
+                pointer: offer.base,
+                size: offer.size,
+                ..request.reply(ReplyStatus::OwnPointer)
+            },
+            Ok(true) => request.reply(ReplyStatus::MemoryUnchanged),
+            Ok(false) => request.reply(ReplyStatus::MemoryChanged),
+            Err(error) => failed(ReplyStatus::CheckFailed, &error),
+        },
+    };
+    (reply, None)
 }
 
 /// Whether the other end has not yet read what was sent (SIOCOUTQ).

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod memory;
+mod pool;
 mod vmm;
 
 pub use vmm::AllocationHandle;
@@ -16,6 +17,7 @@ use core::fmt;
 use gpuipc_core::DeviceUuid;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -114,6 +116,23 @@ macro_rules! call {
 }
 
 use call;
+
+/// A descriptor that the driver opened, from the number that it gave.
+///
+/// # Safety
+/// The driver opened `fd` for the call `symbol`, which succeeded, and nobody else
+/// knows the number.
+unsafe fn owned_fd(fd: i32, symbol: &'static str) -> Result<OwnedFd> {
+    if fd < 0 {
+        // OwnedFd must never hold -1; no driver was seen to do this.
+        return Err(DriverError {
+            call: symbol,
+            cause: DriverCause::Code(CuResult::UNKNOWN),
+        });
+    }
+    // SAFETY: not negative, checked above; open and nobody else's, as the caller says.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
 
 /// A CUDA driver, real or emulated.
 #[derive(Clone, Copy)]

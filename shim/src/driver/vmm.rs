@@ -3,14 +3,14 @@
 
 #![allow(unsafe_code)]
 
-use super::{Driver, DriverCause, DriverError, Result, Timer, call};
+use super::{Driver, DriverCause, DriverError, Result, Timer, call, owned_fd};
 use crate::sys::{
     self, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemFabricHandle, CuMemHandle,
     CuMemLocation, CuResult,
 };
 use crate::{identity, undo};
 use core::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// One reference to a physical VMM allocation (`CUmemGenericAllocationHandle`),
 /// released on drop (`cuMemRelease`).
@@ -104,16 +104,9 @@ impl Driver {
                 0
             )
         )?;
-        if fd < 0 {
-            // OwnedFd must never hold -1; no driver was seen to do this.
-            return Err(DriverError {
-                call: sys::info::mem_export_to_shareable_handle.symbol,
-                cause: DriverCause::Code(CuResult::UNKNOWN),
-            });
-        }
         // SAFETY: the driver opened the descriptor for this call and says
         // success; it is the caller's to close, and nobody else knows it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        unsafe { owned_fd(fd, sys::info::mem_export_to_shareable_handle.symbol) }
     }
 
     /// `cuMemExportToShareableHandle` as a fabric handle.

@@ -1,0 +1,194 @@
+//! The question whether handles could be imported here, answered by type with
+//! reasons, without mapping anything.
+
+use crate::attempt::{Attempt, Failure, Peers, Reason, Step};
+use crate::devices::{self, Importers};
+use crate::error::Error;
+use crate::exporter::{Descriptors, Exporter};
+use crate::identity;
+use crate::import::{order_of, own_memory, wait_of};
+use crate::importing::Import;
+use crate::ipc::Ipc;
+use crate::options::ImportOptions;
+use crate::window::Window;
+use gpuipc_core::{GpuIpcMemHandle, HandleType};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+/// What is to be expected of an import.
+#[derive(Clone, Debug)]
+pub struct Outlook {
+    /// The memory is this process's own: an import gives the original pointer.
+    pub is_own: bool,
+    /// By type, in the order in which an import would try them; those that it
+    /// would not try come first.
+    pub types: Vec<(HandleType, Verdict)>,
+    /// Why no import could succeed, whatever the type: the handles are not one
+    /// window, a device is not there, the process was forked.
+    pub problem: Option<Error>,
+}
+
+/// What is to be expected of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything but the mapping was tried, and worked.
+    Yes,
+    /// Nothing speaks against it, but only an import can tell.
+    Perhaps,
+    /// It would fail, in this way.
+    No(Attempt),
+}
+
+impl Outlook {
+    /// Whether an import is worth trying.
+    #[must_use]
+    pub fn is_importable(&self) -> bool {
+        self.is_own
+            || self
+                .types
+                .iter()
+                .any(|(_, verdict)| !matches!(verdict, Verdict::No(_)))
+    }
+
+    fn never(problem: Error) -> Self {
+        Self {
+            is_own: false,
+            types: Vec::new(),
+            problem: Some(problem),
+        }
+    }
+}
+
+/// See [`Ipc::can_import`].
+pub(crate) fn can_import(
+    ipc: &Ipc,
+    handles: &[GpuIpcMemHandle],
+    options: &ImportOptions,
+) -> Outlook {
+    outlook(ipc, handles, options).unwrap_or_else(Outlook::never)
+}
+
+fn outlook(
+    ipc: &Ipc,
+    handles: &[GpuIpcMemHandle],
+    options: &ImportOptions,
+) -> Result<Outlook, Error> {
+    identity::process_id()?;
+    let window = Window::of(handles)?;
+    let wait = wait_of(ipc, options);
+    if let Some(own) = own_memory(ipc, &window, &wait) {
+        let start = Instant::now();
+        let verdict = |handle_type| match own {
+            Ok(_) => Verdict::Yes,
+            Err(failure) => Verdict::No(failure.attempt(handle_type, start.elapsed())),
+        };
+        let types = window.types().into_iter();
+        return Ok(Outlook {
+            is_own: own.is_ok(),
+            types: types.map(|found| (found, verdict(found))).collect(),
+            problem: None,
+        });
+    }
+    let importers = Importers::of(ipc.driver(), &window, options)?;
+    let import = Import {
+        ipc,
+        window: &window,
+        options,
+        importers: &importers,
+        wait: &wait,
+    };
+    let (order, attempts) = order_of(ipc, &window, options);
+    let mut types: Vec<(HandleType, Verdict)> = attempts
+        .into_iter()
+        .map(|attempt| (attempt.handle_type, Verdict::No(attempt)))
+        .collect();
+    for handle_type in order {
+        let start = Instant::now();
+        let verdict = import
+            .try_without_mapping(handle_type)
+            .unwrap_or_else(|failure| Verdict::No(failure.attempt(handle_type, start.elapsed())));
+        types.push((handle_type, verdict));
+    }
+    Ok(Outlook {
+        is_own: false,
+        types,
+        problem: None,
+    })
+}
+
+impl Import<'_> {
+    /// Tries what changes nothing. Of several segments the first stands for all.
+    fn try_without_mapping(&self, handle_type: HandleType) -> Result<Verdict, Failure> {
+        self.check(handle_type)?;
+        self.check_peers()?;
+        let driver = self.ipc.driver();
+        let handle = self.window.first();
+        let failed = |error| Failure::driver(Step::Import, handle_type, &error);
+        let fetch = || {
+            let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
+            descriptors.get(0, &mut |_| {})
+        };
+        match handle_type {
+            // Importing a pool a second time could not be undone by itself: the
+            // driver gives the one that is there already.
+            HandleType::PosixFd if self.is_pooled() => {
+                fetch()?;
+                self.ask_liveness()?;
+                Ok(Verdict::Perhaps)
+            }
+            HandleType::Fabric if self.is_pooled() => {
+                self.ask_liveness()?;
+                Ok(Verdict::Perhaps)
+            }
+            HandleType::PosixFd => {
+                driver.mem_import_fd(fetch()?.as_fd()).map_err(failed)?;
+                Ok(Verdict::Yes)
+            }
+            HandleType::Fabric => {
+                let bytes = handle
+                    .fabric()
+                    .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
+                driver.mem_import_fabric(bytes).map_err(failed)?;
+                Ok(Verdict::Yes)
+            }
+            HandleType::RuntimeIpc => {
+                if handle.pid() == self.ipc.identity().pid {
+                    return Err(Failure::refused(Step::Open, Reason::SamePid));
+                }
+                self.ask_liveness()?;
+                Ok(Verdict::Perhaps)
+            }
+        }
+    }
+
+    /// Asks whether the memory is unchanged, where somebody can be asked.
+    fn ask_liveness(&self) -> Result<(), Failure> {
+        let exporter: Option<Exporter<'_>> = self.exporter_to_ask()?;
+        self.liveness(exporter).map(drop)
+    }
+
+    /// Whether every importing device is a peer of the memory's GPU, as far as
+    /// this process sees that one.
+    fn check_peers(&self) -> Result<(), Failure> {
+        let driver = self.ipc.driver();
+        let to = self.window.first().device_uuid();
+        let Ok(Some(owner)) = devices::with_uuid(driver, to) else {
+            return Ok(());
+        };
+        let no_peer = self
+            .importers
+            .devices()
+            .filter(|device| *device != owner)
+            .find(|device| !driver.can_access_peer(*device, owner).unwrap_or(true));
+        match no_peer {
+            None => Ok(()),
+            Some(device) => Err(Failure {
+                peers: driver
+                    .device_uuid(device)
+                    .ok()
+                    .map(|from| Peers { from, to }),
+                ..Failure::refused(Step::SetAccess, Reason::PeerUnsupported)
+            }),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The descriptor behind an offer: kept open from the export on, made when
+//! somebody asks, or a pool's.
+//!
+//! A descriptor that is kept open can be fetched by its number where the broker
+//! cannot be reached, and costs a place in the process's table. So a process
+//! keeps a bounded number of them, and makes the others when they are asked for.
+
+use crate::driver::{self, AllocationHandle, Driver};
+use crate::private_fd::PrivateFd;
+use crate::shared_pool::SharedPool;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use rustix::process::{Resource, getrlimit};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Most descriptors that a process keeps open for its offers, whatever its limit.
+const MOST_KEPT: usize = 256;
+
+/// Descriptors kept open by this process's offers.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Where an offer's descriptor comes from.
+#[derive(Debug)]
+pub(crate) enum Descriptor {
+    /// There is none.
+    None,
+    /// Kept open.
+    Kept(KeptFd),
+    /// Exported anew for each importer.
+    OnDemand,
+    /// The pool's, which all its offers share.
+    Pool(Arc<SharedPool>),
+}
+
+/// A descriptor that counts as kept open.
+#[derive(Debug)]
+pub(crate) struct KeptFd {
+    fd: PrivateFd,
+    _room: Room,
+}
+
+/// Room for one more descriptor that is kept open.
+#[derive(Debug)]
+pub(crate) struct Room(());
+
+impl Room {
+    /// Takes room, if there is some: a quarter of the process's limit of open
+    /// files, and at most [`MOST_KEPT`].
+    pub(crate) fn take() -> Option<Self> {
+        let limit = getrlimit(Resource::Nofile).current;
+        let quarter = limit.map_or(MOST_KEPT, |limit| {
+            usize::try_from(limit / 4).unwrap_or(MOST_KEPT)
+        });
+        let most = quarter.min(MOST_KEPT);
+        KEPT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |kept| {
+            (kept < most).then_some(kept + 1)
+        })
+        .ok()
+        .map(|_| Self(()))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl KeptFd {
+    pub(crate) fn new(fd: OwnedFd, room: Room) -> Self {
+        Self {
+            fd: PrivateFd::new(fd),
+            _room: room,
+        }
+    }
+}
+
+/// A descriptor on its way to an importer.
+pub(crate) enum Given<'a> {
+    /// It stays open here.
+    Borrowed(BorrowedFd<'a>),
+    /// It was made for this importer and is closed when it is sent.
+    Owned(OwnedFd),
+}
+
+impl AsFd for Given<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Borrowed(fd) => fd.as_fd(),
+            Self::Owned(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl Descriptor {
+    /// Whether an importer can have one.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Kept(_) | Self::OnDemand => true,
+            Self::Pool(pool) => pool.fd().is_some(),
+        }
+    }
+
+    /// The number of one that is kept open.
+    pub(crate) fn number(&self) -> Option<i32> {
+        self.kept().map(|fd| fd.as_raw_fd())
+    }
+
+    /// One for an importer; `reference` is the allocation's.
+    pub(crate) fn give(
+        &self,
+        driver: Driver,
+        reference: Option<&AllocationHandle>,
+    ) -> driver::Result<Option<Given<'_>>> {
+        match (self, reference) {
+            (Self::OnDemand, Some(handle)) => {
+                driver.mem_export_fd(handle).map(Given::Owned).map(Some)
+            }
+            _ => Ok(self.kept().map(Given::Borrowed)),
+        }
+    }
+
+    fn kept(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::None | Self::OnDemand => None,
+            Self::Kept(kept) => Some(kept.fd.as_fd()),
+            Self::Pool(pool) => pool.fd(),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Which devices import, and what they and the CPU may do.
+
+use crate::context;
+use crate::driver::{Driver, DriverError};
+use crate::error::Error;
+use crate::options::{Access, ImportOptions};
+use crate::sys::{self, CuDevice, CuMemAccessDesc, CuMemLocation};
+use crate::window::Window;
+use gpuipc_core::DeviceUuid;
+
+/// A device, as a caller names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceId {
+    /// By its place in this process's order, from 0. Another process may have
+    /// another order (`CUDA_VISIBLE_DEVICES`).
+    Ordinal(i32),
+    /// By its UUID (`cuDeviceGetUuid`), the same in all processes.
+    Uuid(DeviceUuid),
+}
+
+impl From<i32> for DeviceId {
+    fn from(ordinal: i32) -> Self {
+        Self::Ordinal(ordinal)
+    }
+}
+
+impl From<DeviceUuid> for DeviceId {
+    fn from(uuid: DeviceUuid) -> Self {
+        Self::Uuid(uuid)
+    }
+}
+
+impl DeviceId {
+    /// The device in this process.
+    fn find(self, driver: Driver) -> Result<CuDevice, Error> {
+        match self {
+            Self::Ordinal(ordinal) => Ok(driver.device(ordinal)?),
+            Self::Uuid(uuid) => with_uuid(driver, uuid)?.ok_or(Error::DeviceNotVisible(uuid)),
+        }
+    }
+}
+
+/// The GPU with this UUID, if this process sees it.
+pub(crate) fn with_uuid(driver: Driver, uuid: DeviceUuid) -> Result<Option<CuDevice>, DriverError> {
+    for ordinal in 0..driver.device_count()? {
+        let device = driver.device(ordinal)?;
+        if driver.device_uuid(device)? == uuid {
+            return Ok(Some(device));
+        }
+    }
+    Ok(None)
+}
+
+/// Who gets access to imported memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Importers {
+    /// The device that maps.
+    pub(crate) first: CuDevice,
+    /// Others that get access, without `first`.
+    pub(crate) more: Vec<CuDevice>,
+    /// Whether the CPU does, too.
+    pub(crate) host: bool,
+    access: Access,
+}
+
+impl Importers {
+    /// The options' devices. Without any, the current context's; without a
+    /// context the memory's own GPU; and where that is hidden, the first.
+    pub(crate) fn of(
+        driver: Driver,
+        window: &Window<'_>,
+        options: &ImportOptions,
+    ) -> Result<Self, Error> {
+        let first = match options.device {
+            Some(device) => device.find(driver)?,
+            None => default_device(driver, window)?,
+        };
+        let mut more = Vec::new();
+        for device in &options.more_devices {
+            let device = device.find(driver)?;
+            if device != first && !more.contains(&device) {
+                more.push(device);
+            }
+        }
+        Ok(Self {
+            first,
+            more,
+            host: options.host_access,
+            access: options.access,
+        })
+    }
+
+    /// Every device.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = CuDevice> + '_ {
+        core::iter::once(self.first).chain(self.more.iter().copied())
+    }
+
+    /// The rights as `cuMemSetAccess` wants them; `node` is the memory's, if it
+    /// is the host's.
+    pub(crate) fn rights(&self, node: Option<i16>) -> Vec<CuMemAccessDesc> {
+        let flags = match self.access {
+            Access::ReadOnly => sys::access::READ,
+            Access::ReadWrite => sys::access::READ_WRITE,
+        };
+        let desc = |kind, id| CuMemAccessDesc {
+            location: CuMemLocation { kind, id },
+            flags,
+        };
+        let devices = self
+            .devices()
+            .map(|device| desc(sys::location::DEVICE, device));
+        let host = node
+            .filter(|_| self.host)
+            .map(|node| desc(sys::location::HOST_NUMA, node.into()));
+        devices.chain(host).collect()
+    }
+
+    /// Whether they may only read.
+    pub(crate) fn are_read_only(&self) -> bool {
+        self.access == Access::ReadOnly
+    }
+}
+
+fn default_device(driver: Driver, window: &Window<'_>) -> Result<CuDevice, Error> {
+    if let Some((_, device)) = context::current(driver)? {
+        return Ok(device);
+    }
+    match with_uuid(driver, window.first().device_uuid())? {
+        Some(device) => Ok(device),
+        None => Ok(driver.device(0)?),
+    }
+}

@@ -1,0 +1,196 @@
+//! Bringing an allocation on offer: every handle that it and the options allow,
+//! by trial, never by guess.
+
+use crate::allocation::{Allocation, Location, Way};
+use crate::attempt::{Attempt, Failure, Reason, Step};
+use crate::broker::Broker;
+use crate::context::{DeviceContext, with_context};
+use crate::descriptor::{Descriptor, KeptFd, Room};
+use crate::driver::{AllocationHandle, Driver, DriverError};
+use crate::error::{Error, NotExportable};
+use crate::identity;
+use crate::offer::Offer;
+use crate::options::ExportOptions;
+use crate::private_fd::PrivateFd;
+use crate::shared_pool::SharedPool;
+use crate::sys::{CuContext, CuMemPool, CuResult};
+use gpuipc_core::{DeviceUuid, HandleType, Token, TypeFlags};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Makes every handle that the allocation and the options allow.
+pub(crate) fn offer(
+    driver: Driver,
+    broker: Arc<Broker>,
+    allocation: Allocation,
+    options: &ExportOptions,
+) -> Result<Offer, Error> {
+    let types = options.flags();
+    let (device_uuid, numa_node) = match allocation.location {
+        Location::Gpu(device) => (driver.device_uuid(device)?, None),
+        Location::HostNode(node) => (DeviceUuid::default(), Some(node)),
+    };
+    let mut offer = Offer {
+        driver,
+        types,
+        allocation_id: allocation.id,
+        token: Token::new(identity::random_bytes()?),
+        base: allocation.base,
+        size: allocation.size,
+        device_uuid,
+        numa_node,
+        runtime_ipc: None,
+        pool_pointer: None,
+        fabric: None,
+        entry: None,
+        descriptor: Descriptor::None,
+        reference: None,
+        attempts: Vec::new(),
+        broker,
+    };
+    let (made_for, kind) = (allocation.way.types(), allocation.way.kind());
+    let wanted = made_for & types;
+    match allocation.way {
+        Way::Legacy { context } if wanted.contains(TypeFlags::RUNTIME_IPC) => {
+            offer.make_legacy(context, allocation.location)?;
+        }
+        Way::Legacy { .. } => {}
+        Way::Vmm { handle, .. } => offer.make_vmm(handle, wanted, options)?,
+        Way::Pool { pool, .. } => offer.make_pooled(pool, wanted)?,
+    }
+    if offer.types_made().is_empty() {
+        let excluded = HandleType::ALL
+            .into_iter()
+            .filter(|handle_type| (made_for - types).contains(handle_type.flag()));
+        let refused = Failure::refused(Step::Select, Reason::NotAllowed);
+        let mut attempts = core::mem::take(&mut offer.attempts);
+        attempts.extend(excluded.map(|excluded| refused.attempt(excluded, Duration::ZERO)));
+        return Err(Error::NotExportable(NotExportable { kind, attempts }));
+    }
+    // Before the first handle exists.
+    offer.entry = offer.broker.enter(&offer.token, offer.descriptor.number());
+    Ok(offer)
+}
+
+impl Offer {
+    /// `cuIpcGetMemHandle` in the context that allocated.
+    fn make_legacy(&mut self, context: CuContext, location: Location) -> Result<(), Error> {
+        let (driver, base) = (self.driver, self.base);
+        let get = || driver.ipc_get_mem_handle(base);
+        let made = trial(&mut self.attempts, HandleType::RuntimeIpc, || {
+            match (context, location) {
+                (CuContext::NULL, Location::Gpu(device)) => {
+                    DeviceContext::for_device(driver, device)?.with(get)
+                }
+                _ => with_context(driver, context, get),
+            }
+        })?;
+        self.runtime_ipc = made;
+        Ok(())
+    }
+
+    /// `cuMemExportToShareableHandle` for each type.
+    fn make_vmm(
+        &mut self,
+        handle: AllocationHandle,
+        wanted: TypeFlags,
+        options: &ExportOptions,
+    ) -> Result<(), Error> {
+        let driver = self.driver;
+        if wanted.contains(TypeFlags::POSIX_FD) {
+            let room = (!options.is_fd_on_demand()).then(Room::take).flatten();
+            self.descriptor = match room {
+                Some(room) => trial(&mut self.attempts, HandleType::PosixFd, || {
+                    driver.mem_export_fd(&handle)
+                })?
+                .map_or(Descriptor::None, |fd| {
+                    Descriptor::Kept(KeptFd::new(fd, room))
+                }),
+                None => Descriptor::OnDemand,
+            };
+        }
+        if wanted.contains(TypeFlags::FABRIC) {
+            self.fabric = trial(&mut self.attempts, HandleType::Fabric, || {
+                driver.mem_export_fabric(&handle)
+            })?;
+        }
+        // Neither the fabric bytes nor the ticket hold a reference.
+        self.reference = Some(handle);
+        Ok(())
+    }
+
+    /// The pool first, if it is not on offer yet: `cuMemPoolExportToShareableHandle`;
+    /// then the pointer: `cuMemPoolExportPointer`.
+    fn make_pooled(&mut self, pool: CuMemPool, wanted: TypeFlags) -> Result<(), Error> {
+        let driver = self.driver;
+        let key = (driver.id(), pool, self.broker.endpoint(), wanted);
+        let shared = match SharedPool::find(driver, key) {
+            Some(shared) => shared,
+            None => share_pool(driver, pool, wanted)?.register(key),
+        };
+        self.attempts.extend_from_slice(&shared.attempts);
+        let first = match (shared.fd(), shared.fabric) {
+            (Some(_), _) => HandleType::PosixFd,
+            (None, Some(_)) => HandleType::Fabric,
+            (None, None) => return Ok(()),
+        };
+        let base = self.base;
+        self.pool_pointer = trial(&mut self.attempts, first, || {
+            driver.pool_export_pointer(base)
+        })?;
+        // Without its pointer the pool is of no use.
+        if self.pool_pointer.is_some() {
+            self.fabric = shared.fabric;
+            shared.enter(self.base, self.allocation_id);
+            self.descriptor = Descriptor::Pool(shared);
+        }
+        Ok(())
+    }
+}
+
+#[allow(unsafe_code)]
+fn share_pool(driver: Driver, pool: CuMemPool, wanted: TypeFlags) -> Result<SharedPool, Error> {
+    let mut attempts = Vec::new();
+    let (mut fd, mut fabric) = (None, None);
+    if wanted.contains(TypeFlags::POSIX_FD) {
+        fd = trial(&mut attempts, HandleType::PosixFd, || {
+            // SAFETY: the attribute MEMPOOL_HANDLE of the allocation that is
+            // being exported; a pool lives as long as its allocations, and this
+            // one's owner keeps it during the call, as `Ipc::export` asks.
+            unsafe { driver.pool_export_fd(pool) }
+        })?;
+    }
+    if wanted.contains(TypeFlags::FABRIC) {
+        fabric = trial(&mut attempts, HandleType::Fabric, || {
+            // SAFETY: as above.
+            unsafe { driver.pool_export_fabric(pool) }
+        })?;
+    }
+    Ok(SharedPool::new(
+        pool,
+        fd.map(PrivateFd::new),
+        fabric,
+        attempts,
+    ))
+}
+
+/// Tries one type. A refusal drops the type and is kept as an attempt; only
+/// out-of-memory, which says nothing about the type, ends the export.
+fn trial<T>(
+    attempts: &mut Vec<Attempt>,
+    handle_type: HandleType,
+    export: impl FnOnce() -> Result<T, DriverError>,
+) -> Result<Option<T>, Error> {
+    let start = Instant::now();
+    match export() {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.code() == Some(CuResult::OUT_OF_MEMORY) => Err(error.into()),
+        Err(error) => {
+            let attempt = Failure::driver(Step::Export, handle_type, &error)
+                .attempt(handle_type, start.elapsed());
+            log::debug!(target: "gpuipc::gpu", "export: {attempt}");
+            attempts.push(attempt);
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Address space without memory, and places in it.
+
+use crate::driver::{self, Driver};
+use crate::error::Error;
+use crate::identity;
+use crate::sys::CuDevicePtr;
+use crate::undo;
+use std::sync::Arc;
+
+/// Address space: `cuMemAddressReserve`, and `cuMemAddressFree` when the last
+/// one who holds it drops it.
+///
+/// Memory that is imported to a place in it ([`ImportOptions::place`]) keeps it,
+/// so that it is never freed under a mapping.
+///
+/// [`ImportOptions::place`]: crate::ImportOptions::place
+#[derive(Debug)]
+pub struct Reservation {
+    driver: Driver,
+    base: CuDevicePtr,
+    size: usize,
+    /// Someone else frees it.
+    is_callers: bool,
+}
+
+impl Reservation {
+    /// Reserves `size` bytes, a multiple of the granularity (2 MiB on an H200),
+    /// at an address that the driver chooses.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]: `INVALID_VALUE` (1) for another size,
+    /// `OUT_OF_MEMORY` (2).
+    pub fn new(driver: Driver, size: usize) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self::reserve(driver, size)?))
+    }
+
+    /// A reservation of the caller's own (`cuMemAddressReserve`), for mapping
+    /// into it. It is not freed here.
+    ///
+    /// # Safety
+    /// `base` and `size` are those of one whole reservation of this process, and
+    /// it stays reserved until this object and all mappings in it are gone. The
+    /// driver itself maps past the end of a reservation (seen on an H200, driver
+    /// 580), over whatever comes to lie there.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn of_caller(driver: Driver, base: CuDevicePtr, size: usize) -> Arc<Self> {
+        Arc::new(Self {
+            driver,
+            base,
+            size,
+            is_callers: true,
+        })
+    }
+
+    pub(crate) fn reserve(driver: Driver, size: usize) -> driver::Result<Self> {
+        let base = driver.mem_address_reserve(size)?;
+        Ok(Self {
+            driver,
+            base,
+            size,
+            is_callers: false,
+        })
+    }
+
+    /// The first address.
+    #[must_use]
+    pub const fn base(&self) -> CuDevicePtr {
+        self.base
+    }
+
+    /// Bytes of address space.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.is_callers && !identity::is_forked() {
+            undo::report(
+                "cuMemAddressFree",
+                self.driver.mem_address_free(self.base, self.size),
+            );
+        }
+    }
+}
+
+/// Where in a reservation memory is to be mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) reservation: Arc<Reservation>,
+    /// Bytes from its base.
+    pub(crate) offset: usize,
+}

@@ -1,0 +1,103 @@
+//! A memory pool on offer: exported once, however many of its pointers are.
+
+use crate::attempt::Attempt;
+use crate::driver::Driver;
+use crate::private_fd::PrivateFd;
+use crate::sys::{CuDevicePtr, CuMemPool, pointer_attribute};
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpuipc_core::{Endpoint, TypeFlags};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+/// What importers need of a pool. Dropped with the last offer in it.
+#[derive(Debug)]
+pub(crate) struct SharedPool {
+    /// Never used again in this process.
+    pub(crate) id: u64,
+    fd: Option<PrivateFd>,
+    pub(crate) fabric: Option<[u8; 64]>,
+    /// The types that could not be exported.
+    pub(crate) attempts: Vec<Attempt>,
+    /// The driver's pool, and the allocations in it that are on offer: address
+    /// and BUFFER_ID.
+    raw: CuMemPool,
+    offered: Mutex<Vec<(CuDevicePtr, u64)>>,
+}
+
+impl SharedPool {
+    pub(crate) fn new(
+        raw: CuMemPool,
+        fd: Option<PrivateFd>,
+        fabric: Option<[u8; 64]>,
+        attempts: Vec<Attempt>,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            fd,
+            fabric,
+            attempts,
+            raw,
+            offered: Mutex::default(),
+        }
+    }
+
+    /// The pool's descriptor.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// An allocation in it comes on offer.
+    pub(crate) fn enter(&self, base: CuDevicePtr, id: u64) {
+        self.offered().push((base, id));
+    }
+
+    /// It no longer is.
+    pub(crate) fn forget(&self, base: CuDevicePtr, id: u64) {
+        let mut offered = self.offered();
+        if let Some(at) = offered.iter().position(|entry| *entry == (base, id)) {
+            offered.swap_remove(at);
+        }
+    }
+
+    /// Whether the driver's number still means this pool: a destroyed pool's may
+    /// come again, but a pool lives as long as one of its allocations.
+    fn is_same_pool(&self, driver: Driver) -> bool {
+        let offered = self.offered().clone();
+        offered.iter().any(|(base, id)| {
+            let says =
+                |attribute, value| driver.pointer_attribute(attribute, *base).ok() == Some(value);
+            says(pointer_attribute::BUFFER_ID, *id)
+                && says(pointer_attribute::MEMPOOL_HANDLE, self.raw.0 as u64)
+        })
+    }
+
+    fn offered(&self) -> MutexGuard<'_, Vec<(CuDevicePtr, u64)>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pool as it is on offer already, by this broker and for these types.
+    pub(crate) fn find(driver: Driver, key: Key) -> Option<Arc<Self>> {
+        let pool = pools().get(&key).and_then(Weak::upgrade)?;
+        pool.is_same_pool(driver).then_some(pool)
+    }
+
+    /// Puts the pool where [`SharedPool::find`] looks. Two threads may have made
+    /// one each; both serve their offers.
+    pub(crate) fn register(self, key: Key) -> Arc<Self> {
+        let pool = Arc::new(self);
+        let mut pools = pools();
+        pools.retain(|_, pool| pool.strong_count() > 0);
+        pools.insert(key, Arc::downgrade(&pool));
+        pool
+    }
+}
+
+/// Driver, pool, the endpoint of the broker that answers for it, types.
+pub(crate) type Key = (usize, CuMemPool, Endpoint, TypeFlags);
+
+fn pools() -> MutexGuard<'static, HashMap<Key, Weak<SharedPool>>> {
+    static POOLS: LazyLock<Mutex<HashMap<Key, Weak<SharedPool>>>> = LazyLock::new(Mutex::default);
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,62 @@
+//! Memory of kinds that the library does not allocate: kept until the process ends.
+#![allow(unsafe_code)]
+
+use crate::NotOk;
+use gpuipc::sys::{
+    ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool, access,
+    handle_type, location,
+};
+use gpuipc::{Driver, Error, Reservation};
+
+/// Bytes of each.
+pub(crate) const LEN: usize = 2 << 20;
+
+/// Allocates on device 0, whose context is current; gives the address.
+pub(crate) fn allocate(driver: Driver, kind: &str) -> Result<u64, NotOk> {
+    let made = match kind {
+        "pool-default" => driver.default_pool(0).and_then(|pool| from(driver, pool)),
+        "pool-plain" => created(driver, handle_type::NONE),
+        "pool-fabric" => created(
+            driver,
+            handle_type::POSIX_FILE_DESCRIPTOR | handle_type::FABRIC,
+        ),
+        "vmm-typeless" => return typeless(driver),
+        _ => return Err("no such memory".into()),
+    };
+    made.map_err(|error| Error::from(error).into())
+}
+
+fn created(driver: Driver, types: u32) -> Result<u64, gpuipc::DriverError> {
+    from(driver, driver.pool_create(0, types)?)
+}
+
+fn from(driver: Driver, pool: CuMemPool) -> Result<u64, gpuipc::DriverError> {
+    // SAFETY: the driver gave the pool, which is never destroyed.
+    unsafe { driver.pool_alloc(pool, LEN) }
+}
+
+/// VMM memory without a handle type.
+fn typeless(driver: Driver) -> Result<u64, NotOk> {
+    let place = CuMemLocation {
+        kind: location::DEVICE,
+        id: 0,
+    };
+    let prop = CuMemAllocationProp {
+        kind: ALLOCATION_TYPE_PINNED,
+        location: place,
+        ..CuMemAllocationProp::default()
+    };
+    let handle = driver.mem_create(LEN, &prop).map_err(Error::from)?;
+    let room = Reservation::new(driver, LEN)?;
+    let base = room.base();
+    driver.mem_map(base, LEN, &handle).map_err(Error::from)?;
+    let rights = CuMemAccessDesc {
+        location: place,
+        flags: access::READ_WRITE,
+    };
+    driver
+        .mem_set_access(base, LEN, &[rights])
+        .map_err(Error::from)?;
+    core::mem::forget(room);
+    Ok(base)
+}

@@ -1,0 +1,51 @@
+//! VMM memory on a host NUMA node: for the GPU, and on request for the CPU.
+
+use crate::Pair;
+
+const LEN: u64 = 2 << 20;
+
+#[test]
+fn host_memory_goes_by_descriptor_and_is_the_gpus() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("host-numa", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 61"));
+    let (_, handle) = pair.exporter.export(buffer, 33, 5000);
+    assert_eq!(handle.numa_node(), Some(0));
+    assert_eq!(handle.device_uuid().0, [0; 16]);
+    let mem = pair.importer.import(&handle, "");
+    assert_eq!(
+        (mem.used.as_str(), mem.liveness.as_str()),
+        ("PosixFd", "Referenced")
+    );
+    pair.importer.ok(&format!("read {} 61 33", mem.id));
+    pair.importer.ok(&format!("write {} 62", mem.id));
+    pair.exporter.ok(&format!("check {buffer} 61 0 33"));
+}
+
+#[test]
+fn the_cpu_uses_it_at_the_same_address_on_request() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("host-numa", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 63"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let mem = pair.importer.import(&handle, "host");
+    pair.importer.ok(&format!("cpu-read {} 63", mem.id));
+    pair.importer.ok(&format!("cpu-write {} 64", mem.id));
+    pair.importer.ok(&format!("read {} 64 0", mem.id));
+    pair.exporter.ok(&format!("check {buffer} 64 0 {LEN}"));
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
+}
+
+#[test]
+fn host_access_to_a_gpus_memory_is_refused_with_a_reason() {
+    let mut pair = Pair::new();
+    for (memory, handle_type) in [("vmm-fd", "PosixFd"), ("cuda-malloc", "RuntimeIpc")] {
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        let refused = pair.importer.import_refused(&handle, "host");
+        assert_eq!(
+            refused.attempts,
+            [format!("{handle_type}/select/NotHostMemory")]
+        );
+    }
+}
