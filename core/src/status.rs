@@ -47,6 +47,9 @@ impl Status {
     /// A field of the handle has a value that the format does not allow.
     pub const HANDLE_FIELD: Self = Self(24);
 
+    /// The bytes are no registered memory, or what is to be registered breaks a rule of its form.
+    pub const REGISTERED_MEMORY: Self = Self(25);
+
     // 40 to 59: the driver.
 
     /// The driver's library cannot be loaded.
@@ -125,6 +128,10 @@ impl Status {
             Self::HANDLE_FIELD => (
                 "HANDLE_FIELD",
                 "a field of the handle has a value that is not allowed",
+            ),
+            Self::REGISTERED_MEMORY => (
+                "REGISTERED_MEMORY",
+                "the bytes are no registered memory, or it breaks a rule of its form",
             ),
             Self::DRIVER_LIBRARY => ("DRIVER_LIBRARY", "the CUDA driver library cannot be loaded"),
             Self::DRIVER_SYMBOL => (

@@ -39,6 +39,8 @@ pub const GPUIPC_HANDLE_NEWER: u32 = 22;
 pub const GPUIPC_HANDLE_DAMAGED: u32 = 23;
 /// A field of the handle has a value that the format does not allow.
 pub const GPUIPC_HANDLE_FIELD: u32 = 24;
+/// The bytes are no registered memory, or what is to be registered breaks a rule of its form.
+pub const GPUIPC_REGISTERED_MEMORY: u32 = 25;
 
 /// The driver's library cannot be loaded.
 pub const GPUIPC_DRIVER_LIBRARY: u32 = 40;

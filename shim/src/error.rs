@@ -4,7 +4,7 @@ use crate::attempt::{Attempt, Reason};
 use crate::driver::DriverError;
 use crate::sys::{CuResult, LoadError};
 use core::fmt;
-use gpuipc_core::{DecodeError, DeviceUuid, Status};
+use gpuipc_core::{DecodeError, DeviceUuid, EncodeError, RegisteredError, Status};
 
 /// An error of this library.
 #[derive(Clone, Debug)]
@@ -57,6 +57,10 @@ pub enum Error {
         /// What that is.
         what: &'static str,
     },
+    /// The bytes are no registered memory.
+    Registered(RegisteredError),
+    /// What is to be registered breaks a rule of the form.
+    Register(EncodeError),
     /// The handles are not the segments of one window.
     Window(WindowError),
     /// No GPU that this process sees has this UUID.
@@ -285,6 +289,8 @@ impl Error {
             Self::BrokerStart { .. } => Status::BROKER_START,
             Self::Unsupported { .. } => Status::UNSUPPORTED,
             Self::Window(_) => Status::NOT_ONE_WINDOW,
+            Self::Registered(RegisteredError::Handle { error, .. }) => Status::from(error),
+            Self::Registered(_) | Self::Register(_) => Status::REGISTERED_MEMORY,
             Self::DeviceNotVisible(_) => Status::NO_DEVICE,
             Self::Import(error) => match error.reason() {
                 Some(Reason::ExporterGone) => Status::EXPORTER_GONE,
@@ -335,6 +341,8 @@ impl fmt::Display for Error {
             }
             Self::Unsupported { what } => write!(f, "not supported by this version: {what}"),
             Self::Window(error) => write!(f, "the handles are not one window: {error}"),
+            Self::Registered(error) => error.fmt(f),
+            Self::Register(error) => error.fmt(f),
             Self::DeviceNotVisible(uuid) => write!(
                 f,
                 "no GPU that this process sees has the UUID {uuid}; see CUDA_VISIBLE_DEVICES"

@@ -33,15 +33,25 @@ pub(crate) fn import(
         let base = own.map_err(|failure| refuse_all(&window, failure))?;
         return own_mem(ipc, &window, base);
     }
-    let importers = Importers::of(ipc.driver(), &window, options)?;
+    import_window(ipc, &window, options, &wait)
+}
+
+/// Imports what is another process's.
+pub(crate) fn import_window(
+    ipc: &Ipc,
+    window: &Window<'_>,
+    options: &ImportOptions,
+    wait: &Wait,
+) -> Result<GpuIpcMem, Error> {
+    let importers = Importers::of(ipc.driver(), window, options)?;
     let import = Import {
         ipc,
-        window: &window,
+        window,
         options,
         importers: &importers,
-        wait: &wait,
+        wait,
     };
-    let (order, mut attempts) = order_of(ipc, &window, options);
+    let (order, mut attempts) = order_of(ipc, window, options);
     for handle_type in order {
         let start = Instant::now();
         let mut note = |failure: Failure| {
@@ -58,7 +68,7 @@ pub(crate) fn import(
                     ipc.driver(),
                     importers.first,
                     mapping,
-                    &window,
+                    window,
                     Used::Type(handle_type),
                     liveness,
                     attempts,

@@ -9,8 +9,9 @@ use crate::identity::Identity;
 use crate::import;
 use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
+use crate::registered::{self, RegisteredMemory};
 use crate::sys::CuDevicePtr;
-use gpuipc_core::GpuIpcMemHandle;
+use gpuipc_core::{GpuIpcMemHandle, TransportInfo};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Exports and imports GPU memory through one driver. Cheap to clone; clones
@@ -123,6 +124,44 @@ impl Ipc {
         options: &ImportOptions,
     ) -> Result<GpuIpcMem, Error> {
         import::import(self, handles, options)
+    }
+
+    /// Registers a buffer: exports it as [`Ipc::export`] does, and puts the runtime's
+    /// other transports (at most 8, each of another kind) beside its handles.
+    ///
+    /// Memory that cannot be exported is registered for the other transports alone,
+    /// if there are some; [`RegisteredMemory::gpu_error`] says why.
+    ///
+    /// # Errors
+    /// As [`Ipc::export`]; [`Error::Register`] for transports that the form does
+    /// not allow.
+    pub fn register(
+        &self,
+        ptr: CuDevicePtr,
+        len: usize,
+        transports: &[TransportInfo],
+        options: &ExportOptions,
+    ) -> Result<RegisteredMemory, Error> {
+        registered::register(self, ptr, len, transports, options)
+    }
+
+    /// What a peer registered, from the bytes of [`RegisteredMemory::serialize`].
+    ///
+    /// Its memory is mapped as [`Ipc::import`] does. In the process that registered
+    /// it, this gives the original pointer, with access for the importing device
+    /// (`cuMemSetAccess`, `cuMemPoolSetAccess`). Where no type leads to the memory
+    /// and there is another transport, it is left to that one:
+    /// [`RegisteredMemory::gpu_error`] says why.
+    ///
+    /// # Errors
+    /// [`Error::Registered`] for bytes that are no registered memory, else as
+    /// [`Ipc::import`] if there is no other transport.
+    pub fn deserialize(
+        &self,
+        bytes: &[u8],
+        options: &ImportOptions,
+    ) -> Result<RegisteredMemory, Error> {
+        registered::deserialize(self, bytes, options)
     }
 
     /// Whether `handles` could be imported here, answered by type with reasons.

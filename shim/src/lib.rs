@@ -81,8 +81,10 @@ mod mem;
 mod offer;
 mod offering;
 mod options;
+mod own_access;
 mod pidfd;
 mod private_fd;
+mod registered;
 mod reservation;
 mod shared_pool;
 mod undo;
@@ -97,7 +99,10 @@ pub use driver::{AllocationHandle, Driver, DriverCause, DriverError};
 pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
 pub use export::Exported;
 pub use gpuipc_core as core;
-pub use gpuipc_core::{DecodeError, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TypeFlags};
+pub use gpuipc_core::{
+    DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TransportInfo,
+    TypeFlags,
+};
 pub use identity::is_forked;
 pub use ipc::Ipc;
 pub use mem::{GpuIpcMem, Liveness, Used};
@@ -105,4 +110,5 @@ pub use options::{
     Access, DEFAULT_TIMEOUT, ExportOptions, ImportOptions, IpcOptions, SOCKET_DIR_VARIABLE,
     TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
 };
+pub use registered::RegisteredMemory;
 pub use reservation::Reservation;

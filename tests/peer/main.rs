@@ -9,7 +9,8 @@
 //! | `alloc-beside BUFFER LEN` | as `alloc`: from the same pool |
 //! | `export-odd KIND` | as `export`, of memory of a kind that the library does not allocate: see `odd.rs` |
 //! | `threads COUNT ROUNDS SEED HANDLE OPTIONS..` | `ok`: imports, reads and drops on threads at once |
-//! | `device-of MAPPING`, `access MAPPING DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
+//! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
+//! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
 //! | `reserve SIZE` | `ok PLACE ADDRESS SIZE` |
 //! | `unmap MAPPING` | `ok PLACE ADDRESS SIZE` of what it lay in |
 //! | `cpu-read MAPPING SEED`, `cpu-write MAPPING SEED` | as `read` and `write`, by the CPU through the mapping |
@@ -49,12 +50,15 @@ mod life;
 mod odd;
 mod race;
 mod refuse;
+mod register;
 
 use gpuipc::core::DeviceUuid;
 use gpuipc::{
     Access, Buffer, DeviceId, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle,
 };
-use gpuipc::{HandleType, ImportOptions, Ipc, Memory, Reservation, Used, Verdict};
+use gpuipc::{
+    HandleType, ImportOptions, Ipc, Memory, RegisteredMemory, Reservation, Used, Verdict,
+};
 use gpuipc_emulated::{counters, faults};
 use gpuipc_tests::{from_hex, pattern_byte, to_hex};
 use std::collections::BTreeMap;
@@ -72,6 +76,7 @@ struct Peer {
     offers: BTreeMap<u32, Exported>,
     mappings: BTreeMap<u32, GpuIpcMem>,
     places: BTreeMap<u32, Arc<Reservation>>,
+    registered: BTreeMap<u32, RegisteredMemory>,
     ballast: Vec<OwnedFd>,
     next: u32,
 }
@@ -124,6 +129,7 @@ fn main() {
         offers: BTreeMap::new(),
         mappings: BTreeMap::new(),
         places: BTreeMap::new(),
+        registered: BTreeMap::new(),
         ballast: Vec::new(),
         next: 1,
     };
@@ -224,9 +230,15 @@ impl Peer {
                 let (handles, options) = self.what_to_import(words)?;
                 threads(&self.ipc()?, &handles, &options, (count, rounds, seed))
             }
+            "register" => register::register(self, words),
+            "deserialize" => register::deserialize(self, words),
+            "read-registered" => register::read(self, words),
             "device-of" => Ok(self.mapping(words)?.device().to_string()),
-            "access" => {
-                let ptr = self.mapping(words)?.device_ptr();
+            "access" | "access-at" => {
+                let ptr = match command.as_str() {
+                    "access" => self.mapping(words)?.device_ptr(),
+                    _ => word(words)?,
+                };
                 let location = gpuipc::sys::CuMemLocation {
                     kind: gpuipc::sys::location::DEVICE,
                     id: word(words)?,
@@ -305,6 +317,7 @@ impl Peer {
                     "offer" => self.offers.remove(&id).is_some(),
                     "mapping" => self.mappings.remove(&id).is_some(),
                     "place" => self.places.remove(&id).is_some(),
+                    "registered" => self.registered.remove(&id).is_some(),
                     _ => false,
                 };
                 if found {
@@ -521,6 +534,10 @@ impl Peer {
             let bytes = from_hex(hex).ok_or("no hex digits")?;
             handles.push(GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?);
         }
+        Ok((handles, self.options(words)?))
+    }
+
+    fn options(&self, words: &mut std::str::SplitWhitespace<'_>) -> Result<ImportOptions, NotOk> {
         let mut options = ImportOptions::default();
         for option in words {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -551,7 +568,7 @@ impl Peer {
                 _ => return Err("no such option".into()),
             };
         }
-        Ok((handles, options))
+        Ok(options)
     }
 
     fn can_import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {

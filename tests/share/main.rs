@@ -18,6 +18,7 @@ mod places;
 mod pools;
 mod process;
 mod queries;
+mod registered;
 mod round_trip;
 mod segments;
 mod users;

@@ -1,0 +1,45 @@
+//! Access for more devices to this process's own memory, at its original address.
+
+#![allow(unsafe_code)]
+
+use crate::devices::Importers;
+use crate::driver::{Driver, Result};
+use crate::sys::{CuDevicePtr, CuMemPool, pointer_attribute};
+use crate::window::Window;
+use gpuipc_core::{Attributes, TypeFlags};
+
+/// Gives the importing devices access to memory that lies at `base`, where they
+/// lack it. Legacy memory has none to give: `cuCtxEnablePeerAccess` is its owner's.
+pub(crate) fn give(
+    driver: Driver,
+    window: &Window<'_>,
+    base: CuDevicePtr,
+    importers: &Importers,
+) -> Result<()> {
+    let mut at = base;
+    for segment in window.segments() {
+        let here = at;
+        at += segment.base_size();
+        if segment.types().contains(TypeFlags::RUNTIME_IPC) {
+            continue;
+        }
+        if segment.attributes().contains(Attributes::MEM_POOL) {
+            let raw = driver.pointer_attribute(pointer_attribute::MEMPOOL_HANDLE, here)?;
+            let pool = CuMemPool(usize::try_from(raw).unwrap_or_default());
+            // SAFETY: the driver's pool of memory that is allocated: it was found
+            // on offer and unchanged just before, and a pool lives as long as its
+            // memory.
+            unsafe { driver.pool_set_access(pool, &importers.rights(None)) }?;
+            continue;
+        }
+        // Those that have it keep what they have.
+        for right in importers.rights(segment.numa_node()) {
+            let has = driver.mem_access(here, right.location)?;
+            if has & u64::from(right.flags) != u64::from(right.flags) {
+                let size = usize::try_from(segment.base_size()).unwrap_or(usize::MAX);
+                driver.mem_set_access(here, size, &[right])?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! RegisteredMemory: one buffer of a runtime, with every way to reach it, on
+//! either side. Its form on the wire is [`gpuipc_core::RegisteredMemoryRef`].
+
+use crate::attempt::{Failure, Step};
+use crate::devices::Importers;
+use crate::error::{Error, ImportError};
+use crate::export::Exported;
+use crate::identity;
+use crate::import::{import_window, own_memory, wait_of};
+use crate::ipc::Ipc;
+use crate::mem::GpuIpcMem;
+use crate::options::{ExportOptions, ImportOptions};
+use crate::own_access;
+use crate::sys::CuDevicePtr;
+use crate::window::Window;
+use core::fmt;
+use gpuipc_core::{
+    GpuIpcMemHandle, HandleType, RegisteredFields, RegisteredMemoryRef, TransportInfo,
+    registered_len,
+};
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A buffer that its owner has registered, or that a peer has described.
+///
+/// In the owner it holds the offer; elsewhere the mapping. Dropping it ends the one
+/// or undoes the other; the transports are the runtime's business.
+pub struct RegisteredMemory {
+    fields: RegisteredFields,
+    transports: Vec<TransportInfo>,
+    handles: Vec<GpuIpcMemHandle>,
+    data: Option<CuDevicePtr>,
+    gpu_error: Option<Error>,
+    role: Role,
+}
+
+/// What this object holds.
+#[derive(Debug)]
+enum Role {
+    /// Registered here: the offer, unless there is none.
+    Owner {
+        _exported: Option<Exported>,
+        _entry: Entry,
+    },
+    /// Another process's, mapped here, or only to be reached by a transport.
+    Peer { mapping: Option<GpuIpcMem> },
+}
+
+impl RegisteredMemory {
+    /// The bytes to ship to peers ([`registered_len`]). Whoever has them may ask
+    /// for the memory.
+    ///
+    /// # Errors
+    /// [`Error::Register`] says which rule of the form is broken; an object that
+    /// exists breaks none.
+    pub fn serialize(&self) -> Result<Vec<u8>, Error> {
+        let len = registered_len(self.transports.len(), self.handles.len());
+        let mut bytes = vec![0; len.unwrap_or(0)];
+        let written = self
+            .fields
+            .encode(&self.transports, &self.handles, &mut bytes)
+            .map_err(Error::Register)?;
+        bytes.truncate(written);
+        Ok(bytes)
+    }
+
+    /// The buffer's first byte in this process: the original pointer in its owner,
+    /// the mapping's elsewhere; `None` where no type of sharing leads to it, so that
+    /// only a transport does.
+    #[must_use]
+    pub const fn data(&self) -> Option<CuDevicePtr> {
+        self.data
+    }
+
+    /// Its address in the owner, as the owner says: for transports that name
+    /// remote memory by it. Never to be touched here.
+    #[must_use]
+    pub const fn original_pointer(&self) -> CuDevicePtr {
+        self.fields.pointer
+    }
+
+    /// Bytes of the buffer.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.fields.size
+    }
+
+    /// Who owns it, and where.
+    #[must_use]
+    pub const fn fields(&self) -> RegisteredFields {
+        self.fields
+    }
+
+    /// The other transports.
+    #[must_use]
+    pub fn transports(&self) -> &[TransportInfo] {
+        &self.transports
+    }
+
+    /// The transport of this kind.
+    #[must_use]
+    pub fn transport(&self, kind: u32) -> Option<TransportInfo> {
+        self.transports
+            .iter()
+            .copied()
+            .find(|info| info.kind() == kind)
+    }
+
+    /// The GPU handles, one a segment; none for memory that cannot be shared.
+    #[must_use]
+    pub fn handles(&self) -> &[GpuIpcMemHandle] {
+        &self.handles
+    }
+
+    /// The mapping of another process's memory.
+    #[must_use]
+    pub const fn mapping(&self) -> Option<&GpuIpcMem> {
+        match &self.role {
+            Role::Peer { mapping } => mapping.as_ref(),
+            Role::Owner { .. } => None,
+        }
+    }
+
+    /// Why the memory could not be exported, or not be mapped, where that was left
+    /// to another transport.
+    #[must_use]
+    pub const fn gpu_error(&self) -> Option<&Error> {
+        self.gpu_error.as_ref()
+    }
+}
+
+impl fmt::Debug for RegisteredMemory {
+    /// Tokens and the transports' bytes are not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredMemory")
+            .field("fields", &self.fields)
+            .field("transports", &self.transports)
+            .field("handles", &self.handles.len())
+            .field("data", &self.data)
+            .field("gpu_error", &self.gpu_error)
+            .field("role", &self.role)
+            .finish()
+    }
+}
+
+/// See [`Ipc::register`].
+pub(crate) fn register(
+    ipc: &Ipc,
+    ptr: CuDevicePtr,
+    len: usize,
+    transports: &[TransportInfo],
+    options: &ExportOptions,
+) -> Result<RegisteredMemory, Error> {
+    let identity = ipc.identity();
+    let (exported, gpu_error) = match ipc.export(ptr, len, options) {
+        Ok(exported) => (Some(exported), None),
+        Err(error @ Error::NotExportable(_)) if !transports.is_empty() => {
+            log::info!(target: "gpuipc::gpu", "registered for other transports only: {error}");
+            (None, Some(error))
+        }
+        Err(error) => return Err(error),
+    };
+    let fields = RegisteredFields {
+        pointer: ptr,
+        size: len as u64,
+        process_id: identity.process,
+        host_id: identity.host,
+        pid: identity.pid,
+        pid_namespace: identity.pid_namespace,
+    };
+    let handles = exported
+        .as_ref()
+        .map_or(Vec::new(), |exported| exported.handles().to_vec());
+    let memory = RegisteredMemory {
+        fields,
+        transports: transports.to_vec(),
+        handles,
+        data: Some(ptr),
+        gpu_error,
+        role: Role::Owner {
+            _exported: exported,
+            _entry: Entry::new(ptr, fields.size),
+        },
+    };
+    // What the form does not allow shows here, and not at the first peer.
+    memory.serialize()?;
+    Ok(memory)
+}
+
+/// See [`Ipc::deserialize`].
+pub(crate) fn deserialize(
+    ipc: &Ipc,
+    bytes: &[u8],
+    options: &ImportOptions,
+) -> Result<RegisteredMemory, Error> {
+    identity::process_id()?;
+    let form = RegisteredMemoryRef::decode(bytes).map_err(Error::Registered)?;
+    let fields = form.fields();
+    let transports: Vec<TransportInfo> = form.transports().collect();
+    let handles: Vec<GpuIpcMemHandle> = form.handles().collect();
+    let (reached, gpu_error) = match reach(ipc, &fields, &handles, options) {
+        Ok(reached) => (reached, None),
+        Err(error) if !transports.is_empty() && is_of_sharing(&error) => {
+            log::info!(target: "gpuipc::gpu", "left to another transport: {error}");
+            (Reached::Nothing, Some(error))
+        }
+        Err(error) => return Err(error),
+    };
+    let (data, mapping) = match reached {
+        Reached::Own(ptr) => (Some(ptr), None),
+        Reached::Mapped(mem) => (Some(mem.device_ptr()), Some(*mem)),
+        Reached::Nothing => (None, None),
+    };
+    Ok(RegisteredMemory {
+        fields,
+        transports,
+        handles,
+        data,
+        gpu_error,
+        role: Role::Peer { mapping },
+    })
+}
+
+enum Reached {
+    /// This process's own memory.
+    Own(CuDevicePtr),
+    Mapped(Box<GpuIpcMem>),
+    /// There is only a transport.
+    Nothing,
+}
+
+fn reach(
+    ipc: &Ipc,
+    fields: &RegisteredFields,
+    handles: &[GpuIpcMemHandle],
+    options: &ImportOptions,
+) -> Result<Reached, Error> {
+    if handles.is_empty() {
+        let is_own = fields.process_id == ipc.identity().process
+            && Entry::is_there(fields.pointer, fields.size);
+        return Ok(if is_own {
+            Reached::Own(fields.pointer)
+        } else {
+            Reached::Nothing
+        });
+    }
+    let window = Window::of(handles)?;
+    let wait = wait_of(ipc, options);
+    if let Some(own) = own_memory(ipc, &window, &wait) {
+        let base = own.map_err(|failure| refused(&window, failure))?;
+        let importers = Importers::of(ipc.driver(), &window, options)?;
+        own_access::give(ipc.driver(), &window, base, &importers)
+            .map_err(|error| refused(&window, access_failure(&error)))?;
+        return Ok(Reached::Own(base + window.first().offset_from_base()));
+    }
+    import_window(ipc, &window, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))
+}
+
+fn access_failure(error: &crate::driver::DriverError) -> Failure {
+    Failure::driver(Step::SetAccess, HandleType::PosixFd, error)
+}
+
+fn refused(window: &Window<'_>, failure: Failure) -> Error {
+    let attempt = |handle_type| failure.attempt(handle_type, Duration::ZERO);
+    Error::Import(ImportError {
+        attempts: window.types().into_iter().map(attempt).collect(),
+    })
+}
+
+/// Whether the way through the GPU failed, and not the process or its arguments.
+const fn is_of_sharing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Import(_)
+            | Error::Driver(_)
+            | Error::Unsupported { .. }
+            | Error::DeviceNotVisible(_)
+    )
+}
+
+/// A buffer registered in this process, so that its bytes, coming back, give its
+/// address: bytes alone never do.
+#[derive(Debug)]
+struct Entry(CuDevicePtr, u64);
+
+impl Entry {
+    fn new(ptr: CuDevicePtr, size: u64) -> Self {
+        *registered().entry((ptr, size)).or_default() += 1;
+        Self(ptr, size)
+    }
+
+    fn is_there(ptr: CuDevicePtr, size: u64) -> bool {
+        registered().contains_key(&(ptr, size))
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if identity::is_forked() {
+            return;
+        }
+        let mut all = registered();
+        if let Some(count) = all.get_mut(&(self.0, self.1)) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&(self.0, self.1));
+            }
+        }
+    }
+}
+
+fn registered() -> MutexGuard<'static, HashMap<(CuDevicePtr, u64), usize>> {
+    static ALL: LazyLock<Mutex<HashMap<(CuDevicePtr, u64), usize>>> = LazyLock::new(Mutex::default);
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
