@@ -33,7 +33,7 @@ ops! {
     DeviceCount, DeviceGet, DeviceName, DeviceUuid, DeviceAttribute, CanAccessPeer,
     PrimaryRetain, PrimaryRelease, PrimaryState,
     Current, SetCurrent, Push, Pop, CurrentDevice, Synchronize,
-    MemInfo, Alloc, Free, HostAlloc, FreeHost, Write, Read, Fill,
+    MemInfo, Alloc, Free, ManagedAlloc, HostAlloc, FreeHost, Write, Read, Fill,
     Attribute, Range,
     LegacyHandle, Open, Close,
     Granularity, Create, Release, Retain, Properties,
@@ -280,6 +280,9 @@ pub(crate) trait Ask {
     }
     fn free(&self, ptr: u64) -> Got {
         self.done(Op::Free, &[ptr])
+    }
+    fn managed_alloc(&self, bytes: u64) -> Got<u64> {
+        self.value(Op::ManagedAlloc, &[bytes])
     }
     fn host_alloc(&self, bytes: u64) -> Got<u64> {
         self.value(Op::HostAlloc, &[bytes])

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     HostNuma,
     /// `cuMemHostAlloc`.
     HostPinned,
+    /// `cuMemAllocManaged`.
+    Managed,
 }
 
 impl Kind {
@@ -31,7 +33,7 @@ impl Kind {
     /// What `cuMemCreate` is asked for; `None` for memory that is no VMM memory.
     pub(crate) fn property(self) -> Option<CuMemAllocationProp> {
         match self {
-            Self::Malloc | Self::HostPinned => None,
+            Self::Malloc | Self::HostPinned | Self::Managed => None,
             Self::Vmm(device, types) => Some(property(location::DEVICE, device, types)),
             Self::HostNuma => Some(property(
                 location::HOST_NUMA,
@@ -74,6 +76,7 @@ pub(crate) fn make(who: &dyn Ask, kind: Kind, bytes: u64, rows: Option<&Rows>) -
         None => {
             let base = match kind {
                 Kind::HostPinned => told(rows, "cuMemHostAlloc", who.host_alloc(bytes))?,
+                Kind::Managed => told(rows, "cuMemAllocManaged", who.managed_alloc(bytes))?,
                 _ => told(rows, "cuMemAlloc", who.alloc(bytes))?,
             };
             Made {

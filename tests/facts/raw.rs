@@ -176,6 +176,10 @@ impl Raw {
             }
             Op::Alloc => call!(self, mem_alloc(&mut out.values[0], size(a))),
             Op::Free => call!(self, mem_free(a)),
+            Op::ManagedAlloc => {
+                let flags = sys::MEM_ATTACH_GLOBAL;
+                call!(self, mem_alloc_managed(&mut out.values[0], size(a), flags))
+            }
             Op::HostAlloc => {
                 let mut ptr: *mut c_void = core::ptr::null_mut();
                 call!(

@@ -1,10 +1,10 @@
 //! Memory of kinds that the library does not allocate: kept until the process ends.
 #![allow(unsafe_code)]
 
-use crate::NotOk;
+use crate::{NotOk, table};
 use gpuipc::sys::{
-    ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool, access,
-    handle_type, location,
+    ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool,
+    CuResult, MEM_ATTACH_GLOBAL, MEMHOSTALLOC_PORTABLE, access, handle_type, location,
 };
 use gpuipc::{Driver, Error, Reservation};
 
@@ -21,6 +21,8 @@ pub(crate) fn allocate(driver: Driver, kind: &str) -> Result<u64, NotOk> {
             handle_type::POSIX_FILE_DESCRIPTOR | handle_type::FABRIC,
         ),
         "vmm-typeless" => return typeless(driver),
+        "managed" => return managed(),
+        "pinned" => return pinned(),
         _ => return Err("no such memory".into()),
     };
     made.map_err(|error| Error::from(error).into())
@@ -33,6 +35,28 @@ fn created(driver: Driver, types: u32) -> Result<u64, gpuipc::DriverError> {
 fn from(driver: Driver, pool: CuMemPool) -> Result<u64, gpuipc::DriverError> {
     // SAFETY: the driver gave the pool, which is never destroyed.
     unsafe { driver.pool_alloc(pool, LEN) }
+}
+
+/// `cuMemAllocManaged`.
+fn managed() -> Result<u64, NotOk> {
+    let call = table().mem_alloc_managed.ok_or("no such call")?;
+    let mut ptr = 0;
+    // SAFETY: the entry is cuMemAllocManaged, and the pointer a local's.
+    match unsafe { call(&mut ptr, LEN, MEM_ATTACH_GLOBAL) } {
+        CuResult::SUCCESS => Ok(ptr),
+        _ => Err("cuMemAllocManaged failed".into()),
+    }
+}
+
+/// `cuMemHostAlloc`.
+fn pinned() -> Result<u64, NotOk> {
+    let call = table().mem_host_alloc.ok_or("no such call")?;
+    let mut ptr = core::ptr::null_mut();
+    // SAFETY: the entry is cuMemHostAlloc, and the pointer a local's.
+    match unsafe { call(&mut ptr, LEN, MEMHOSTALLOC_PORTABLE) } {
+        CuResult::SUCCESS => Ok(ptr.addr() as u64),
+        _ => Err("cuMemHostAlloc failed".into()),
+    }
 }
 
 /// VMM memory without a handle type.

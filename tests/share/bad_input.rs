@@ -30,6 +30,31 @@ fn a_host_pointer_is_refused_with_the_cure() {
 }
 
 #[test]
+fn memory_without_a_way_of_sharing_is_named_with_the_cure() {
+    let mut pair = Pair::new();
+    for (kind, name, cure) in [
+        ("managed", "managed memory", "use cuMemAlloc"),
+        ("pinned", "pinned host memory", "CU_MEM_LOCATION_TYPE_HOST_NUMA"),
+        (
+            "vmm-typeless",
+            "without a handle type",
+            "requestedHandleTypes",
+        ),
+        ("pool-default", "default pool", "cuMemPoolCreate"),
+        ("pool-plain", "without a handle type", "cuMemPoolCreate"),
+    ] {
+        let refused = pair.exporter.err(&format!("export-odd {kind}"));
+        assert_eq!(refused.status, "NOT_EXPORTABLE", "{kind}");
+        assert_eq!(refused.attempts, Vec::<String>::new());
+        assert!(
+            refused.text.contains(name) && refused.text.contains(cure),
+            "{kind}: {}",
+            refused.text
+        );
+    }
+}
+
+#[test]
 fn a_freed_pointer_is_refused() {
     let mut pair = Pair::new();
     for memory in ["cuda-malloc", "vmm-fd"] {

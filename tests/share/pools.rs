@@ -182,18 +182,6 @@ fn what_a_pool_cannot_do_is_said_before_anything_is_done() {
 }
 
 #[test]
-fn the_default_pool_and_pools_without_a_handle_type_name_the_cure() {
-    let mut pair = Pair::new();
-    for kind in ["pool-default", "pool-plain"] {
-        let refused = pair.exporter.err(&format!("export-odd {kind}"));
-        assert_eq!(refused.status, "NOT_EXPORTABLE", "{kind}");
-        for words in ["default pool", "cuMemPoolCreate", "cuMemAllocFromPoolAsync"] {
-            assert!(refused.text.contains(words), "{kind}: {}", refused.text);
-        }
-    }
-}
-
-#[test]
 fn a_pool_of_the_fabric_goes_by_fabric() {
     if on_real_gpu() {
         return skip("needs a fabric");

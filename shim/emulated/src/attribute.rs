@@ -73,7 +73,7 @@ fn value(state: &State, start: u64, piece: &Piece, attribute: u32) -> Answer<Val
             memory_type::HOST
         }),
         attribute::BUFFER_ID => Long(piece.buffer_id),
-        attribute::IS_MANAGED => Word(0),
+        attribute::IS_MANAGED => Word(u32::from(matches!(piece.origin, Origin::Managed { .. }))),
         attribute::DEVICE_ORDINAL => {
             Word(u32::try_from(ordinal(piece)).map_err(|_| CuResult::UNKNOWN)?)
         }

@@ -76,6 +76,7 @@ pub fn read() -> Counters {
         match &piece.origin {
             Origin::Alloc { .. } => counters.allocations += 1,
             Origin::Host { .. } => counters.host_allocations += 1,
+            Origin::Managed { .. } => counters.allocations += 1,
             Origin::Mapped { .. } => counters.mappings += 1,
             Origin::Opened { count, .. } => counters.legacy_opens += count,
             Origin::Pooled { imported, .. } if *imported => counters.pool_imports += 1,

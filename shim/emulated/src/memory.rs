@@ -88,7 +88,38 @@ pub(crate) fn free(state: &mut State, ptr: u64) -> Answer {
     {
         return state.free_pooled(ptr);
     }
-    remove(state, ptr, |origin| matches!(origin, Origin::Alloc { .. }))
+    remove(state, ptr, |origin| {
+        matches!(origin, Origin::Alloc { .. } | Origin::Managed { .. })
+    })
+}
+
+/// `cuMemAllocManaged`: memory of the GPU here, which the CPU does not see.
+pub(crate) fn mem_alloc_managed(ptr: Out<u64>, bytes: usize, flags: u32) -> Answer {
+    ptr.check()?;
+    let mut state = state();
+    let device = state.current_device()?;
+    let size = bytes as u64;
+    if size == 0 || !matches!(flags, 1 | 2) {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    state.unseen_by_captures()?;
+    let machine = machine_number(device)?;
+    let spot = state
+        .blocks
+        .take_whole(size)
+        .ok_or(CuResult::OUT_OF_MEMORY)?;
+    let place = Place::Gpu(machine);
+    let made = Storage::create(&state.session()?.store, Kind::Host, place, size, 0);
+    let storage = match made {
+        Ok(storage) => Arc::new(storage),
+        Err(code) => {
+            state.blocks.give(&spot);
+            return Err(code);
+        }
+    };
+    let origin = Origin::Managed { device, spot };
+    state.add_piece(spot.address, size, storage, origin);
+    ptr.put(spot.address)
 }
 
 /// `cuMemHostAlloc`: no bytes are no memory, which is no failure.

@@ -27,6 +27,8 @@ pub(crate) enum Origin {
     Alloc { device: usize, spot: Spot },
     /// `cuMemHostAlloc`, in a device's context.
     Host { device: usize, spot: Spot },
+    /// `cuMemAllocManaged`, in a device's context.
+    Managed { device: usize, spot: Spot },
     /// `cuIpcOpenMemHandle`, in a device's context.
     Opened {
         device: usize,
@@ -128,6 +130,7 @@ impl Piece {
         match &self.origin {
             Origin::Alloc { spot, .. }
             | Origin::Host { spot, .. }
+            | Origin::Managed { spot, .. }
             | Origin::Opened { spot, .. }
             | Origin::Pooled { spot, .. } => Some(spot),
             Origin::Mapped { .. } => None,
@@ -139,6 +142,7 @@ impl Piece {
         match &self.origin {
             Origin::Alloc { device, .. }
             | Origin::Host { device, .. }
+            | Origin::Managed { device, .. }
             | Origin::Opened { device, .. } => Some(*device),
             Origin::Mapped { .. } | Origin::Pooled { .. } => None,
         }

@@ -188,7 +188,10 @@ impl State {
     /// Whether a device may read, or also write, a piece.
     pub(crate) fn allows(&self, piece: &Piece, device: usize, write: bool) -> bool {
         match &piece.origin {
-            Origin::Alloc { .. } | Origin::Host { .. } | Origin::Opened { .. } => true,
+            Origin::Alloc { .. }
+            | Origin::Host { .. }
+            | Origin::Managed { .. }
+            | Origin::Opened { .. } => true,
             Origin::Mapped { access, .. } if piece.on_gpu() => access.allows(device, write),
             Origin::Mapped { access, .. } => allow(access.of_driver(), write),
             Origin::Pooled { pool, .. } => self.pools.get(pool).is_some_and(|pool| {

@@ -26,7 +26,9 @@ use crate::lifecycle::{driver_get_version, init};
 use crate::mapping::{
     mem_address_free, mem_address_reserve, mem_get_access, mem_map, mem_set_access, mem_unmap,
 };
-use crate::memory::{mem_alloc, mem_free, mem_free_host, mem_get_info, mem_host_alloc};
+use crate::memory::{
+    mem_alloc, mem_alloc_managed, mem_free, mem_free_host, mem_get_info, mem_host_alloc,
+};
 use crate::pool::{
     device_get_default_mem_pool, mem_alloc_async, mem_alloc_from_pool_async, mem_free_async,
     mem_pool_create, mem_pool_destroy, mem_pool_get_access, mem_pool_set_access,

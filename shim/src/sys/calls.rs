@@ -59,6 +59,7 @@ macro_rules! driver_calls {
             mem_get_info: "cuMemGetInfo_v2", 3020, required, (free: *mut usize, total: *mut usize);
             mem_alloc: "cuMemAlloc_v2", 3020, required, (ptr: *mut CuDevicePtr, bytes: usize);
             mem_free: "cuMemFree_v2", 3020, required, (ptr: CuDevicePtr);
+            mem_alloc_managed: "cuMemAllocManaged", 6000, optional, (ptr: *mut CuDevicePtr, bytes: usize, flags: c_uint);
             mem_host_alloc: "cuMemHostAlloc", 2020, required, (ptr: *mut *mut c_void, bytes: usize, flags: c_uint);
             mem_free_host: "cuMemFreeHost", 2000, required, (ptr: *mut c_void);
             memcpy_htod: "cuMemcpyHtoD_v2", 3020, required, (to: CuDevicePtr, from: *const c_void, bytes: usize);

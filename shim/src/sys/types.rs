@@ -335,6 +335,9 @@ pub mod memory_type {
 /// across devices (seen on driver 580).
 pub const IPC_MEM_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
+/// `CU_MEM_ATTACH_GLOBAL`, for `cuMemAllocManaged`.
+pub const MEM_ATTACH_GLOBAL: u32 = 1;
+
 /// `CU_MEMHOSTALLOC_PORTABLE`.
 pub const MEMHOSTALLOC_PORTABLE: u32 = 1;
 

@@ -44,6 +44,10 @@ pub(super) fn host_pinned(scene: &Scene) {
     owner(scene, Kind::HostPinned, BYTES);
 }
 
+pub(super) fn managed(scene: &Scene) {
+    owner(scene, Kind::Managed, BYTES);
+}
+
 fn owner(scene: &Scene, kind: Kind, bytes: u64) {
     let (rows, here) = (&scene.rows, &scene.raw);
     let Some(context) = scene.ready(0) else {
@@ -175,7 +179,7 @@ fn end(rows: &Rows, here: &dyn Ask, kind: Kind, made: &Made) {
         rows.row("cuMemAddressFree of it", here.address_free(base, size));
     }
     match kind {
-        Kind::Malloc => {
+        Kind::Malloc | Kind::Managed => {
             rows.row("cuMemFreeHost of it", here.free_host(base));
             rows.row("cuMemUnmap of it", here.unmap(base, size));
             rows.row("data before cuMemFree", is_there(here));

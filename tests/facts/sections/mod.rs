@@ -62,6 +62,7 @@ pub(crate) const SECTIONS: &[Section] = &[
     section("vmm-fd-fabric", kinds::vmm_fd_fabric),
     section("host-numa", kinds::host_numa),
     section("host-pinned", kinds::host_pinned),
+    section("managed", kinds::managed),
     section("cuda-malloc imported", legacy::imported),
     section("cuda-malloc imported, flags 0", legacy::without_flag),
     section("cuda-malloc 4 KiB imported", legacy::small),
