@@ -2,19 +2,21 @@
 //! works.
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
+use crate::cache::{self, Slot};
 use crate::devices::{self, Importers};
 use crate::error::{Error, ImportError};
 use crate::exporter::Exporter;
 use crate::identity;
 use crate::importing::Import;
 use crate::ipc::Ipc;
-use crate::mem::{GpuIpcMem, Liveness, Mapping, Used};
+use crate::mem::{GpuIpcMem, Liveness, Mapping, Shared, Used};
 use crate::offer::Offer;
 use crate::options::ImportOptions;
 use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
 use crate::window::Window;
 use gpuipc_core::{GpuIpcMemHandle, HandleType, TypeList};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A timeout longer than this is this: a deadline must be a time that exists.
@@ -26,7 +28,15 @@ pub(crate) fn import(
     handles: &[GpuIpcMemHandle],
     options: &ImportOptions,
 ) -> Result<GpuIpcMem, Error> {
-    identity::process_id()?;
+    let own = identity::process_id()?;
+    if let [handle] = handles
+        && handle.process_id() != own
+        && let Some(shared) = cache::hit(ipc, handle, options)
+    {
+        // A window lies inside its allocation, which is mapped: it fits.
+        let len = usize::try_from(handle.length()).unwrap_or(usize::MAX);
+        return Ok(GpuIpcMem::new(shared, handle.offset_from_base(), len));
+    }
     let window = Window::of(handles)?;
     let wait = wait_of(ipc, options);
     if let Some(own) = own_memory(ipc, &window, &wait) {
@@ -51,8 +61,28 @@ pub(crate) fn import_window(
         importers: &importers,
         wait,
     };
-    let (order, mut attempts) = order_of(ipc, window, options);
-    for handle_type in order {
+    let (order, attempts) = order_of(ipc, window, options);
+    let handle = window.first();
+    let make = |slot| map(&import, &order, attempts, slot);
+    let shared = if cache::is_shared(handle, options) {
+        let late = |failure| refuse_all(window, failure);
+        cache::get(&import, &order, make, late)?
+    } else {
+        make(None)?
+    };
+    // The window's allocations are mapped: it fits.
+    let len = window.len().unwrap_or(usize::MAX);
+    Ok(GpuIpcMem::new(shared, handle.offset_from_base(), len))
+}
+
+/// Tries each type.
+fn map(
+    import: &Import<'_>,
+    order: &TypeList,
+    mut attempts: Vec<Attempt>,
+    slot: Option<Arc<Slot>>,
+) -> Result<Arc<Shared>, Error> {
+    for handle_type in order.iter().copied() {
         let start = Instant::now();
         let mut note = |failure: Failure| {
             let attempt = failure.attempt(handle_type, start.elapsed());
@@ -60,19 +90,18 @@ pub(crate) fn import_window(
             attempts.push(attempt);
         };
         match import.by(handle_type, &mut note) {
-            Ok((mapping, liveness)) => {
+            Ok(mapped) => {
                 if let Some(first) = attempts.first() {
                     log::info!(target: "gpuipc::gpu", "imported by {handle_type} as a fallback; first: {first}");
                 }
-                return Ok(GpuIpcMem::new(
-                    ipc.driver(),
-                    importers.first,
-                    mapping,
-                    window,
+                return Ok(Arc::new(Shared::new(
+                    import.ipc.driver(),
+                    import.importers.first,
+                    mapped,
                     Used::Type(handle_type),
-                    liveness,
                     attempts,
-                ));
+                    slot,
+                )));
             }
             Err(failure) => {
                 note(failure);
@@ -197,15 +226,17 @@ fn own_base(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Result<CuDevicePtr, Failure>
 fn own_mem(ipc: &Ipc, window: &Window<'_>, base: CuDevicePtr) -> Result<GpuIpcMem, Error> {
     let driver = ipc.driver();
     let device = devices::with_uuid(driver, window.first().device_uuid())?.unwrap_or(0);
-    Ok(GpuIpcMem::new(
+    let shared = Shared::new(
         driver,
         device,
-        Mapping::Own(base),
-        window,
+        (Mapping::Own(base), Liveness::MemoryUnchanged),
         Used::SameProcess,
-        Liveness::MemoryUnchanged,
         Vec::new(),
-    ))
+        None,
+    );
+    let len = window.len().unwrap_or(usize::MAX);
+    let offset = window.first().offset_from_base();
+    Ok(GpuIpcMem::new(Arc::new(shared), offset, len))
 }
 
 /// One cause for every type of the handles.

@@ -62,6 +62,7 @@ mod allocation;
 mod attempt;
 mod broker;
 mod buffer;
+mod cache;
 mod can_import;
 mod context;
 mod descriptor;

@@ -1,35 +1,56 @@
 //! Imported memory: an address that unmaps itself.
 
 use crate::attempt::Attempt;
+use crate::cache::Slot;
 use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::identity;
 use crate::imported_pool::PooledMapping;
 use crate::mapping::{LegacyMapping, VmmMapping};
 use crate::reservation::Reservation;
 use crate::sys::{CuDevice, CuDevicePtr};
-use crate::window::Window;
 use core::fmt;
 use gpuipc_core::HandleType;
 use std::sync::{Arc, OnceLock};
 
-/// GPU memory of another process, mapped here. Dropping it unmaps.
+/// GPU memory of another process, mapped here. Dropping it unmaps, unless other
+/// windows of the same allocation are in use in this process: they share one
+/// mapping, which the last of them undoes.
 ///
 /// The drop does not wait for the GPU: work that uses the memory must have
 /// ended before. It may happen on any thread; it changes no thread's current
 /// context; in a forked child and after the driver has shut down it does nothing.
 #[derive(Debug)]
 pub struct GpuIpcMem {
+    shared: Arc<Shared>,
+    offset: u64,
+    len: usize,
+}
+
+/// A mapping, and how it came about: what the windows of one allocation share.
+#[derive(Debug)]
+pub(crate) struct Shared {
     driver: Driver,
     device: CuDevice,
     mapping: Mapping,
-    offset: u64,
-    len: usize,
-    used: Used,
-    liveness: Liveness,
-    attempts: Vec<Attempt>,
+    pub(crate) used: Used,
+    pub(crate) liveness: Liveness,
+    pub(crate) attempts: Vec<Attempt>,
     /// For copies; kept once there was one.
     context: OnceLock<DeviceContext>,
+    /// Where others find it; nowhere if it is not to be shared.
+    slot: Option<Arc<Slot>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !identity::is_forked()
+            && let Some(slot) = &self.slot
+        {
+            slot.clean();
+        }
+    }
 }
 
 /// What holds the address.
@@ -81,46 +102,25 @@ pub enum Liveness {
 }
 
 impl GpuIpcMem {
-    pub(crate) fn new(
-        driver: Driver,
-        device: CuDevice,
-        mapping: Mapping,
-        window: &Window<'_>,
-        used: Used,
-        liveness: Liveness,
-        attempts: Vec<Attempt>,
-    ) -> Self {
-        // A window lies inside its allocations, which were mapped: it fits.
-        let len = window.len().unwrap_or(usize::MAX);
+    /// A window of a mapping.
+    pub(crate) const fn new(shared: Arc<Shared>, offset: u64, len: usize) -> Self {
         Self {
-            driver,
-            device,
-            mapping,
-            offset: window.first().offset_from_base(),
+            shared,
+            offset,
             len,
-            used,
-            liveness,
-            attempts,
-            context: OnceLock::new(),
         }
     }
 
     /// The device that maps the memory, by this process's ordinal.
     #[must_use]
-    pub const fn device(&self) -> CuDevice {
-        self.device
+    pub fn device(&self) -> CuDevice {
+        self.shared.device
     }
 
     /// The first byte of the window that was exported.
     #[must_use]
     pub fn device_ptr(&self) -> CuDevicePtr {
-        let base = match &self.mapping {
-            Mapping::Vmm(mapping) => mapping.base(),
-            Mapping::Legacy(mapping) => mapping.base(),
-            Mapping::Pooled(mapping) => mapping.base(),
-            Mapping::Own(base) => *base,
-        };
-        base + self.offset
+        self.shared.mapping.base() + self.offset
     }
 
     /// The window's length in bytes.
@@ -132,29 +132,34 @@ impl GpuIpcMem {
 
     /// How the memory was reached.
     #[must_use]
-    pub const fn type_used(&self) -> Used {
-        self.used
+    pub fn type_used(&self) -> Used {
+        self.shared.used
     }
 
-    /// What is known about the memory behind the mapping.
+    /// What is known about the memory behind the mapping, as of the time when it
+    /// was made.
     #[must_use]
-    pub const fn liveness(&self) -> Liveness {
-        self.liveness
+    pub fn liveness(&self) -> Liveness {
+        self.shared.liveness
     }
 
     /// The types that were tried before, and why each failed.
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
-        &self.attempts
+        &self.shared.attempts
     }
 
-    /// Unmaps, as a drop does, and gives back the address space if it was this
-    /// import's own or a [`place`](crate::ImportOptions::place): importing there
-    /// again puts memory at the same address, as long as nobody lets go of it.
-    /// `None` for RuntimeIpc, for memory of a pool and for this process's own.
+    /// Unmaps, and gives back the address space if it was this import's own or a
+    /// [`place`](crate::ImportOptions::place): importing there again puts memory at
+    /// the same address, as long as nobody lets go of it.
+    ///
+    /// `None` for RuntimeIpc, for memory of a pool and for this process's own; and
+    /// where other windows of the same allocation still use the mapping: then only
+    /// this window ends. (A placed mapping is never shared.)
     #[must_use]
     pub fn unmap(self) -> Option<Arc<Reservation>> {
-        match &self.mapping {
+        let shared = Arc::into_inner(self.shared)?;
+        match &shared.mapping {
             Mapping::Vmm(mapping) => Some(mapping.reservation()),
             Mapping::Legacy(_) | Mapping::Pooled(_) | Mapping::Own(_) => None,
         }
@@ -168,7 +173,7 @@ impl GpuIpcMem {
     /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
         let from = self.range(offset, to.len())?;
-        copy_out(self.driver, self.context()?, from, to)
+        copy_out(self.shared.driver, self.shared.context()?, from, to)
     }
 
     /// Copies bytes in (`cuMemcpyHtoD`, `cuCtxSynchronize`), as [`Self::read`]
@@ -180,7 +185,34 @@ impl GpuIpcMem {
     /// (`INVALID_VALUE` where the mapping is read-only).
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         let to = self.range(offset, from.len())?;
-        copy_in(self.driver, self.context()?, to, from)
+        copy_in(self.shared.driver, self.shared.context()?, to, from)
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<CuDevicePtr, Error> {
+        check_range(offset, len, self.len)?;
+        Ok(self.device_ptr() + offset as u64)
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        driver: Driver,
+        device: CuDevice,
+        (mapping, liveness): (Mapping, Liveness),
+        used: Used,
+        attempts: Vec<Attempt>,
+        slot: Option<Arc<Slot>>,
+    ) -> Self {
+        Self {
+            driver,
+            device,
+            mapping,
+            used,
+            liveness,
+            attempts,
+            context: OnceLock::new(),
+            slot,
+        }
     }
 
     fn context(&self) -> Result<&DeviceContext, Error> {
@@ -190,10 +222,17 @@ impl GpuIpcMem {
         let context = DeviceContext::for_device(self.driver, self.device)?;
         Ok(self.context.get_or_init(|| context))
     }
+}
 
-    fn range(&self, offset: usize, len: usize) -> Result<CuDevicePtr, Error> {
-        check_range(offset, len, self.len)?;
-        Ok(self.device_ptr() + offset as u64)
+impl Mapping {
+    /// The first byte of the first allocation.
+    fn base(&self) -> CuDevicePtr {
+        match self {
+            Self::Vmm(mapping) => mapping.base(),
+            Self::Legacy(mapping) => mapping.base(),
+            Self::Pooled(mapping) => mapping.base(),
+            Self::Own(base) => *base,
+        }
     }
 }
 

@@ -34,7 +34,11 @@ fn memory_without_a_way_of_sharing_is_named_with_the_cure() {
     let mut pair = Pair::new();
     for (kind, name, cure) in [
         ("managed", "managed memory", "use cuMemAlloc"),
-        ("pinned", "pinned host memory", "CU_MEM_LOCATION_TYPE_HOST_NUMA"),
+        (
+            "pinned",
+            "pinned host memory",
+            "CU_MEM_LOCATION_TYPE_HOST_NUMA",
+        ),
         (
             "vmm-typeless",
             "without a handle type",

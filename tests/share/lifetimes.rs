@@ -63,7 +63,9 @@ fn an_offer_outlives_the_ipc_that_made_it() {
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
     pair.exporter.ok("drop-ipc");
-    assert_eq!(pair.importer.import(&handle, "").used, "PosixFd");
+    let mem = pair.importer.import(&handle, "");
+    assert_eq!(mem.used, "PosixFd");
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
     pair.exporter.ok(&format!("drop offer {offer}"));
     assert_eq!(
         pair.importer.import_refused(&handle, "").status,

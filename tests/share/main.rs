@@ -22,6 +22,7 @@ mod registered;
 mod round_trip;
 mod segments;
 mod users;
+mod windows;
 
 use gpuipc_tests::{Peer, Scratch};
 

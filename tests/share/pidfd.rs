@@ -180,6 +180,7 @@ fn a_legacy_offer_is_known_to_live_by_its_ledger() {
     assert_eq!(mem.liveness, "OfferLives");
     let refused = pair.importer.import_refused(&handle, "live");
     assert_eq!(refused.attempts, ["RuntimeIpc/liveness/LivenessUnknown"]);
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
     pair.exporter.ok(&format!("drop offer {offer}"));
     let refused = pair.importer.import_refused(&handle, "");
     assert_eq!(refused.attempts, ["RuntimeIpc/liveness/OfferWithdrawn"]);
@@ -242,6 +243,7 @@ fn across_pid_namespaces_a_stopped_exporter_is_reached_through_its_socket() {
     let mem = importer.import(&handle, "");
     assert_eq!(mem.attempts, Vec::<String>::new());
     importer.ok(&format!("read {} 92 0", mem.id));
+    importer.ok(&format!("drop mapping {}", mem.id));
     exporter.ok("stop");
     std::thread::sleep(std::time::Duration::from_millis(200));
     let mem = importer.import(&handle, "timeout=500");

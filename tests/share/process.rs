@@ -96,6 +96,7 @@ fn a_process_that_execs_offers_nothing_any_more() {
         });
         let mem = pair.importer.import(&handle, "");
         pair.importer.ok(&format!("read {} 7 0", mem.id));
+        pair.importer.ok(&format!("drop mapping {}", mem.id));
         assert_eq!(pair.exporter.ask("exec"), "ready");
         // The new program's descriptors take the old numbers.
         let (decoy, _) = pair.exporter.alloc("vmm-fd", LEN);
