@@ -38,6 +38,7 @@ impl<'a> Exporter<'a> {
         let reach = Reach {
             socket_dir: settings.socket_dir.as_deref(),
             trust: &settings.trust,
+            kept: ipc.kept_connections(),
         };
         Ok(Self {
             handle,

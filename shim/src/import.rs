@@ -94,14 +94,17 @@ fn map(
                 if let Some(first) = attempts.first() {
                     log::info!(target: "gpuipc::gpu", "imported by {handle_type} as a fallback; first: {first}");
                 }
-                return Ok(Arc::new(Shared::new(
+                let mut shared = Shared::new(
                     import.ipc.driver(),
                     import.importers.first,
                     mapped,
                     Used::Type(handle_type),
                     attempts,
                     slot,
-                )));
+                );
+                shared.is_read_only_host =
+                    import.importers.are_read_only() && import.window.first().numa_node().is_some();
+                return Ok(Arc::new(shared));
             }
             Err(failure) => {
                 note(failure);

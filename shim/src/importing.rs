@@ -78,7 +78,7 @@ impl Import<'_> {
             refused(Reason::CannotBePlaced)
         } else if is_legacy && !self.importers.more.is_empty() {
             refused(Reason::OneDeviceOnly)
-        } else if self.importers.host && !all_host {
+        } else if self.importers.host && !(is_vmm && all_host) {
             refused(Reason::NotHostMemory)
         } else {
             Ok(())

@@ -1,6 +1,6 @@
 //! The library's front door.
 
-use crate::broker::Broker;
+use crate::broker::{Broker, Kept};
 use crate::can_import::{self, Outlook};
 use crate::driver::Driver;
 use crate::error::Error;
@@ -28,6 +28,8 @@ struct Inner {
     settings: Settings,
     /// Started by the first export.
     broker: Mutex<Option<Arc<Broker>>>,
+    /// To other processes' brokers.
+    kept: Kept,
 }
 
 impl Ipc {
@@ -58,6 +60,7 @@ impl Ipc {
                 identity,
                 settings,
                 broker: Mutex::new(None),
+                kept: Kept::default(),
             }),
         })
     }
@@ -174,6 +177,16 @@ impl Ipc {
     #[must_use]
     pub fn can_import(&self, handles: &[GpuIpcMemHandle], options: &ImportOptions) -> Outlook {
         can_import::can_import(self, handles, options)
+    }
+
+    /// Closes the connections to other processes' brokers that are kept for the
+    /// next import: at most eight, two descriptors each. The next import connects anew.
+    pub fn close_idle_connections(&self) {
+        self.inner.kept.clear();
+    }
+
+    pub(crate) fn kept_connections(&self) -> &Kept {
+        &self.inner.kept
     }
 
     pub(crate) fn identity(&self) -> &Identity {

@@ -39,6 +39,9 @@ pub(crate) struct Shared {
     pub(crate) attempts: Vec<Attempt>,
     /// For copies; kept once there was one.
     context: OnceLock<DeviceContext>,
+    /// Host memory that may only be read: the driver copies it by the CPU, and a
+    /// copy into it ends the process (seen on an H200, driver 580).
+    pub(crate) is_read_only_host: bool,
     /// Where others find it; nowhere if it is not to be shared.
     slot: Option<Arc<Slot>>,
 }
@@ -182,9 +185,16 @@ impl GpuIpcMem {
     ///
     /// # Errors
     /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`]
-    /// (`INVALID_VALUE` where the mapping is read-only).
+    /// (`INVALID_VALUE` where the mapping is read-only; [`Error::Argument`] where it
+    /// is of host memory, too).
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         let to = self.range(offset, from.len())?;
+        if self.shared.is_read_only_host {
+            return Err(Error::Argument {
+                name: "self",
+                rule: "the mapping may only be read",
+            });
+        }
         copy_in(self.shared.driver, self.shared.context()?, to, from)
     }
 
@@ -211,6 +221,7 @@ impl Shared {
             liveness,
             attempts,
             context: OnceLock::new(),
+            is_read_only_host: false,
             slot,
         }
     }

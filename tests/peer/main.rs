@@ -464,8 +464,13 @@ impl Peer {
                 Ok(String::new())
             }
             "stop-guard" => life::stop_guard().map(|lost| lost.to_string()),
-            "state" => Ok(state()),
-            "held" => Ok(held()),
+            "state" | "held" => {
+                // Kept for the next import, not leaked.
+                if let Some(ipc) = &self.ipc {
+                    ipc.close_idle_connections();
+                }
+                Ok(if command == "state" { state() } else { held() })
+            }
             _ => Err("no such command".into()),
         }
     }

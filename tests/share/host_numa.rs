@@ -37,11 +37,35 @@ fn the_cpu_uses_it_at_the_same_address_on_request() {
 }
 
 #[test]
+fn read_only_host_memory_is_read_and_a_write_refused() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("host-numa", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 65"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let mem = pair.importer.import(&handle, "host read-only");
+    pair.importer.ok(&format!("cpu-read {} 65", mem.id));
+    pair.importer.ok(&format!("read {} 65 0", mem.id));
+    // The driver's copy would end the process.
+    let refused = pair.importer.err(&format!("write {} 66", mem.id));
+    assert_eq!(refused.status, "INVALID_ARGUMENT");
+    pair.exporter.ok(&format!("check {buffer} 65 0 {LEN}"));
+}
+
+#[test]
 fn host_access_to_a_gpus_memory_is_refused_with_a_reason() {
     let mut pair = Pair::new();
     for (memory, handle_type) in [("vmm-fd", "PosixFd"), ("cuda-malloc", "RuntimeIpc")] {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        if memory == "cuda-malloc" {
+            // A legacy handle that claims to be of host memory.
+            let forged = gpuipc_tests::forge(&handle, |fields| {
+                fields.numa_node = Some(0);
+                fields.device_uuid = gpuipc_core::DeviceUuid::default();
+            });
+            let refused = pair.importer.import_refused(&forged, "host");
+            assert_eq!(refused.attempts, ["RuntimeIpc/select/NotHostMemory"]);
+        }
         let refused = pair.importer.import_refused(&handle, "host");
         assert_eq!(
             refused.attempts,

@@ -1,11 +1,13 @@
 //! The importer's side: find the broker that a ticket names, check who it is,
 //! ask, and read the answer before the deadline.
 
+use super::kept::Kept;
 use super::name::{Folder, abstract_address, new_socket};
 use super::peer::{Peer, peer_process};
 use super::socket::{receive, send};
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::options::Trust;
+use crate::private_fd::PrivateFd;
 use crate::sys::{CuDevicePtr, CuResult};
 use crate::wait::{Ended, Wait};
 use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket};
@@ -40,6 +42,7 @@ pub(crate) struct Reach<'a> {
     /// `GPUIPC_SOCKET_DIR`.
     pub(crate) socket_dir: Option<&'a Path>,
     pub(crate) trust: &'a Trust,
+    pub(crate) kept: &'a Kept,
 }
 
 /// Asks the broker that `ticket` names about an allocation.
@@ -54,9 +57,23 @@ pub(crate) fn ask(
 ) -> Result<Answer, Failure> {
     let mut hung_up = 0;
     loop {
-        let failure = match Connection::open(ticket.endpoint, reach, wait)
-            .and_then(|broker| broker.ask(kind, ticket, allocation_id, wait))
-        {
+        let ask = |broker: &Connection| broker.ask(kind, ticket, allocation_id, wait);
+        if let Some(broker) = reach.kept.take(ticket.endpoint) {
+            match ask(&broker) {
+                // Perhaps it only hung up on a silent client.
+                Err(failure) if is_lost(&failure) => {}
+                answer => {
+                    keep(reach.kept, ticket.endpoint, broker, &answer);
+                    return answer;
+                }
+            }
+        }
+        let answer = Connection::open(ticket.endpoint, reach, wait).and_then(|broker| {
+            let answer = ask(&broker);
+            keep(reach.kept, ticket.endpoint, broker, &answer);
+            answer
+        });
+        let failure = match answer {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
@@ -81,6 +98,19 @@ pub(crate) fn ask(
     }
 }
 
+/// Keeps a connection that can answer again.
+fn keep(kept: &Kept, endpoint: Endpoint, broker: Connection, answer: &Result<Answer, Failure>) {
+    if answer.is_ok() && !broker.own {
+        kept.put(endpoint, broker);
+    }
+}
+
+/// Whether the connection broke.
+fn is_lost(failure: &Failure) -> bool {
+    failure.step == Step::BrokerRequest
+        && matches!(failure.reason, Reason::ExporterGone | Reason::BrokerHungUp)
+}
+
 /// A descriptor of the process behind the broker's name (SO_PEERPIDFD), in
 /// whatever pid namespace it is; `None` where it cannot be had.
 pub(crate) fn process(ticket: &Ticket, reach: Reach<'_>, wait: &Wait) -> Option<OwnedFd> {
@@ -89,11 +119,12 @@ pub(crate) fn process(ticket: &Ticket, reach: Reach<'_>, wait: &Wait) -> Option<
 }
 
 /// A connection to a broker of a trusted user.
+#[derive(Debug)]
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    socket: PrivateFd,
     /// Tells when the broker's process ends, which the socket does not as long
     /// as a forked child holds a copy of it. `None` before Linux 6.5.
-    process: Option<OwnedFd>,
+    process: Option<PrivateFd>,
     /// Whether the broker is in this very process.
     own: bool,
 }
@@ -104,8 +135,8 @@ impl Connection {
         let (socket, peer) = connect_to(endpoint, reach, wait)?;
         match peer_process(&socket) {
             Ok(process) => Ok(Self {
-                socket,
-                process,
+                socket: PrivateFd::new(socket),
+                process: process.map(PrivateFd::new),
                 own: peer.is_self(),
             }),
             Err(Errno::SRCH) => refused(Reason::ExporterGone),

@@ -7,12 +7,14 @@
 //! `gpuipc_core`); a descriptor travels beside a reply as SCM_RIGHTS.
 
 mod client;
+mod kept;
 mod name;
 mod peer;
 mod server;
 mod socket;
 
 pub(crate) use client::{Answer, Connection, Reach, ask, process};
+pub(crate) use kept::Kept;
 pub(crate) use peer::trusts_user;
 
 use crate::driver::Driver;
