@@ -1,6 +1,6 @@
 //! A failed attempt as text, so that it can cross to another process.
 
-use gpuipc::Attempt;
+use gpuipc::{Attempt, Peers};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -26,6 +26,10 @@ pub(crate) struct AttemptText {
     side: Side,
     handle_type: String,
     step: String,
+    /// Of several segments, the one at which it ended.
+    segment: Option<u64>,
+    /// The importing GPU and the memory's, where there was no way between them.
+    peers: Option<(String, String)>,
     code: String,
     reason: String,
     hint: String,
@@ -38,6 +42,10 @@ impl AttemptText {
             side,
             handle_type: attempt.handle_type.to_string(),
             step: attempt.step.name().to_owned(),
+            segment: attempt.segment.map(u64::from),
+            peers: attempt
+                .peers
+                .map(|Peers { from, to }| (from.to_string(), to.to_string())),
             code: attempt.code.to_string(),
             reason: attempt.reason.why().to_owned(),
             hint: attempt.reason.hint().to_owned(),
@@ -45,13 +53,16 @@ impl AttemptText {
         attempts.iter().map(text).collect()
     }
 
-    /// What happened, without what to do about it.
+    /// What happened, without what to do about it, and without GPUs that the
+    /// reader knows.
     pub(crate) fn what(&self) -> String {
+        let segment = self.segment.map(|segment| format!(" of segment {segment}"));
         format!(
-            "{}: {} failed at {}: {} [{}]",
+            "{}: {} failed at {}{}: {} [{}]",
             self.side.name(),
             self.handle_type,
             self.step,
+            segment.unwrap_or_default(),
             self.reason,
             self.code
         )
@@ -67,6 +78,8 @@ impl AttemptText {
             "side": self.side.name(),
             "type": self.handle_type,
             "step": self.step,
+            "segment": self.segment,
+            "peers": self.peers.as_ref().map(|(from, to)| json!({ "from": from, "to": to })),
             "code": self.code,
             "reason": self.reason,
             "hint": self.hint,
@@ -82,6 +95,14 @@ impl AttemptText {
                 .find(|known| known.name() == side)?,
             handle_type: text("type")?,
             step: text("step")?,
+            segment: value.get("segment")?.as_u64(),
+            peers: match value.get("peers")? {
+                Value::Null => None,
+                peers => Some((
+                    peers.get("from")?.as_str()?.to_owned(),
+                    peers.get("to")?.as_str()?.to_owned(),
+                )),
+            },
             code: text("code")?,
             reason: text("reason")?,
             hint: text("hint")?,
@@ -91,6 +112,10 @@ impl AttemptText {
 
 impl fmt::Display for AttemptText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.what(), self.hint)
+        f.write_str(&self.what())?;
+        if let Some((from, to)) = &self.peers {
+            write!(f, " (from {from} to {to})")?;
+        }
+        write!(f, "; {}", self.hint)
     }
 }

@@ -1,8 +1,10 @@
 //! The importing process as the exporting one sees it: started, asked, and in
 //! every case ended and reaped.
 
+use crate::case::Usage;
+use crate::message::{Answer, Request};
 use crate::output::Failure;
-use crate::wire::{Answer, Channel};
+use crate::wire::Channel;
 use gpuipc::GpuIpcMemHandle;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -40,9 +42,13 @@ impl Importer {
         }
     }
 
-    /// Has the memory behind a handle imported, verified and written.
-    pub(crate) fn import(&mut self, handle: &GpuIpcMemHandle) -> Result<Answer, Failure> {
-        let body = handle.encode();
+    /// Has the memory behind a window's handles imported, verified and used.
+    pub(crate) fn import(
+        &mut self,
+        usage: Usage,
+        handles: &[GpuIpcMemHandle],
+    ) -> Result<Answer, Failure> {
+        let body = Request::encode(usage, handles);
         self.speak(|channel| channel.send(&body))?;
         self.answer()
     }

@@ -1,13 +1,14 @@
 //! `gpuipc demo`: memory of every kind goes to a second process and back.
 
 use crate::attempt::AttemptText;
+use crate::case::Case;
 use crate::driver::{Choice, Kind};
 use crate::importer;
 use crate::output::{Failure, line};
 use crate::session::Session;
 use crate::trial::Trial;
 use crate::{size, table};
-use gpuipc::{ExportOptions, HandleType, Memory};
+use gpuipc::{ExportOptions, HandleType};
 use serde_json::{Value, json};
 
 const DEFAULT_SIZE: usize = 64 << 20;
@@ -73,8 +74,8 @@ fn share_all(
         args.timeout_ms,
     )?;
     let options = ExportOptions::default();
-    for memory in Memory::ALL {
-        let row = Trial::run(session, &mut importer, memory, bytes, &options)?;
+    for case in Case::all() {
+        let row = Trial::run(session, &mut importer, case, bytes, &options)?;
         if args.json {
             line(json_of(&row, session))?;
         }
@@ -92,6 +93,7 @@ fn table_of(rows: &[Trial]) -> String {
         "memory",
         "types offered",
         "type used",
+        "handles",
         "bytes",
         "verified",
         "import time",
@@ -107,13 +109,17 @@ fn table_of(rows: &[Trial]) -> String {
     lines.extend(rows.iter().map(|row| {
         let verified = match (row.allocated, row.verified) {
             (false, _) => "-",
-            (true, true) => "yes",
+            (true, true) => row.case.usage.done(),
             (true, false) => "NO",
         };
         [
-            row.memory.to_string(),
+            row.case.name.to_owned(),
             or_dash(names(&row.offered).join(", ")),
             or_dash(row.used.clone().unwrap_or_default()),
+            or_dash(match row.handles {
+                0 => String::new(),
+                handles => handles.to_string(),
+            }),
             size::text(row.bytes as u64),
             verified.to_owned(),
             or_dash(
@@ -131,10 +137,10 @@ fn table_of(rows: &[Trial]) -> String {
             } else {
                 "not available"
             };
-            text.push_str(&format!("\n{}: {what}: {error}", row.memory));
+            text.push_str(&format!("\n{}: {what}: {error}", row.case.name));
         }
         for attempt in &row.attempts {
-            text.push_str(&format!("\n{}: {attempt}", row.memory));
+            text.push_str(&format!("\n{}: {attempt}", row.case.name));
         }
     }
     text
@@ -145,9 +151,11 @@ fn json_of(row: &Trial, session: &Session) -> Value {
     json!({
         "driver": session.opened.kind.name(),
         "driver_text": session.opened.describe(session.device),
-        "memory": row.memory.name(),
+        "case": row.case.name,
+        "memory": row.case.memory.name(),
         "allocated": row.allocated,
         "offered": names(&row.offered),
+        "handles": row.handles,
         "used": row.used,
         "bytes": row.bytes,
         "verified": row.verified,
@@ -162,7 +170,7 @@ fn verdict(rows: &[Trial]) -> Result<(), Failure> {
     let failed: Vec<&str> = rows
         .iter()
         .filter(|row| row.allocated && !row.verified)
-        .map(|row| row.memory.name())
+        .map(|row| row.case.name)
         .collect();
     if !failed.is_empty() {
         return Err(Failure::text(format!(

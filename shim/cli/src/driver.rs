@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::output::Failure;
-use gpuipc::{Driver, Memory};
+use gpuipc::{DeviceId, Driver, Memory};
 use std::ffi::OsString;
 
 /// The emulated driver's setting for its fabric.
@@ -168,15 +168,30 @@ fn emulated_fabric() -> Option<OsString> {
 }
 
 impl Opened {
-    /// Checks an ordinal from the command line.
-    pub(crate) fn device(&self, option: &str, ordinal: i32) -> Result<i32, Failure> {
-        self.driver.device(ordinal).map_err(|error| {
-            let count = self.driver.device_count().unwrap_or(0);
-            Failure::text(format!(
-                "{option} {ordinal}: {error}; the GPUs seen here are 0 to {}",
-                count - 1
-            ))
-        })
+    /// The ordinal of a GPU that the command line names by this option.
+    pub(crate) fn device(&self, option: &str, device: DeviceId) -> Result<i32, Failure> {
+        let count = self.driver.device_count().unwrap_or(0);
+        match device {
+            DeviceId::Ordinal(ordinal) => self.driver.device(ordinal).map_err(|error| {
+                Failure::text(format!(
+                    "{option} {ordinal}: {error}; the GPUs seen here are 0 to {}",
+                    count - 1
+                ))
+            }),
+            DeviceId::Uuid(uuid) => {
+                let seen = |ordinal| Some((ordinal, self.driver.device_uuid(ordinal).ok()?));
+                let seen: Vec<_> = (0..count).filter_map(seen).collect();
+                let found = seen.iter().find(|(_, other)| *other == uuid);
+                found.map(|(ordinal, _)| *ordinal).ok_or_else(|| {
+                    let names: Vec<_> = seen.iter().map(|(_, uuid)| uuid.to_string()).collect();
+                    Failure::text(format!(
+                        "{option} {uuid}: no GPU seen here has this UUID; seen are {}",
+                        names.join(", ")
+                    ))
+                })
+            }
+            other => Err(Failure::text(format!("{option} {other:?}: unknown"))),
+        }
     }
 
     /// One line about the driver.

@@ -1,5 +1,6 @@
 //! `gpuipc export`: memory on offer until the program is told to end.
 
+use crate::device;
 use crate::driver::Choice;
 use crate::handle_file::HandleFile;
 use crate::output::{Failure, line};
@@ -7,9 +8,10 @@ use crate::pattern;
 use crate::session::Session;
 use crate::signals::EndSignals;
 use crate::size;
+use crate::trial::offered;
 use crate::window::Window;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gpuipc::{ExportOptions, GpuIpcMemHandle, Memory};
+use gpuipc::{DeviceId, ExportOptions, GpuIpcMemHandle, HandleType, Memory};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,15 +24,20 @@ pub(crate) struct Args {
     /// Bytes to share, e.g. 512KiB, 64MiB, 1GiB
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     size: usize,
-    /// Where the handle is written; who can read it can use the memory
+    /// Where the handle is written, or one a segment behind each other, 384 bytes
+    /// each; who can read it can use the memory
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// The driver
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     driver: Choice,
-    /// The GPU that holds the memory
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
-    device: i32,
+    /// The GPU that holds the memory (host memory: that it is for), by its
+    /// number or its UUID
+    #[arg(long, value_name = "GPU", default_value = "0", value_parser = device::parse)]
+    device: DeviceId,
+    /// Make no file descriptor before an importer asks for one
+    #[arg(long)]
+    on_demand: bool,
     /// End after this many seconds [default: at SIGINT, SIGTERM or SIGHUP]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=u64::from(u32::MAX)))]
     hold_seconds: Option<u64>,
@@ -56,32 +63,27 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             session.opened.allocation_hint(args.memory)
         ))
     })?;
-    let exported = window.export(&session, &ExportOptions::default())?;
-    let [handle] = exported.handles() else {
-        return Err(Failure::text(
-            "one allocation was exported in several segments",
-        ));
-    };
-    window.fill(pattern::offered_seed(handle), &mut pattern::nobody_waits)?;
-    let file = HandleFile::write(&args.out, exported.handles())?;
-    let types: Vec<&str> = handle
-        .types()
-        .types()
-        .iter()
-        .map(|handle_type| handle_type.name())
-        .collect();
+    let options = ExportOptions::default().fd_on_demand(args.on_demand);
+    let exported = window.export(&session, &options)?;
+    let handles = exported.handles();
+    window.fill(pattern::offered_seed(handles), &mut pattern::nobody_waits)?;
+    let file = HandleFile::write(&args.out, handles)?;
+    let types: Vec<&str> = offered(handles).into_iter().map(HandleType::name).collect();
     line(session.opened.describe(session.device))?;
     line(format!(
         "memory: {}, {} on GPU {}",
         args.memory,
-        size::text(handle.length()),
+        size::text(args.size as u64),
         session.device
     ))?;
     line(format!("offered: {}", types.join(", ")))?;
     for attempt in exported.attempts() {
         line(format!("not offered: {attempt}"))?;
     }
-    line(format!("handle: {}", args.out.display()))?;
+    line(match handles.len() {
+        1 => format!("handle: {}", args.out.display()),
+        several => format!("handles: {several} in {}", args.out.display()),
+    })?;
     let end = args
         .hold_seconds
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -100,20 +102,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ),
         None => format!("the offer ends; {} is removed", args.out.display()),
     })?;
-    line(what_the_memory_holds(&window, handle)?)
+    line(what_the_memory_holds(&window, handles)?)
 }
 
 fn what_the_memory_holds(
     window: &Window,
-    handle: &GpuIpcMemHandle,
+    handles: &[GpuIpcMemHandle],
 ) -> Result<&'static str, Failure> {
     let holds = |seed| {
         let difference = window.compare(seed, &mut pattern::nobody_waits)?;
         Ok::<_, Failure>(difference.is_none())
     };
-    Ok(if holds(pattern::offered_seed(handle))? {
+    Ok(if holds(pattern::offered_seed(handles))? {
         "the memory is as it was filled: no importer wrote an answer"
-    } else if holds(pattern::answer_seed(handle))? {
+    } else if holds(pattern::answer_seed(handles))? {
         "an importer wrote its answer"
     } else {
         "the memory was written, but it holds no whole answer"

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// More handles than this are in no file: so many bytes are read, no more.
-const MOST_HANDLES: usize = 1024;
+const MOST_HANDLES: usize = 1 << 16;
 
 /// Handles on disk, removed on drop.
 #[derive(Debug)]
@@ -66,8 +66,17 @@ impl Drop for HandleFile {
     }
 }
 
-/// Reads the handles in a file, or on stdin for `-`: one, or one a segment.
-pub(crate) fn read(path: &Path) -> Result<Vec<GpuIpcMemHandle>, Failure> {
+/// Reads the handles in all files, `-` for stdin.
+pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<GpuIpcMemHandle>, Failure> {
+    let mut handles = Vec::new();
+    for path in paths {
+        handles.extend(read(path)?);
+    }
+    Ok(handles)
+}
+
+/// Reads the handles in a file: one, or one a segment.
+fn read(path: &Path) -> Result<Vec<GpuIpcMemHandle>, Failure> {
     let from_stdin = path == Path::new("-");
     let name = if from_stdin {
         "stdin".into()

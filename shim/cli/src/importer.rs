@@ -1,13 +1,17 @@
 //! The importing process: takes handles from its stdin until that ends.
 
 use crate::attempt::{AttemptText, Side};
+use crate::case::Usage;
 use crate::child::Importer;
 use crate::driver::{Choice, Kind};
+use crate::mapped::Mapped;
+use crate::message::{Answer, Request};
 use crate::output::Failure;
-use crate::pattern;
+use crate::pattern::{self, Source};
 use crate::session::Session;
-use crate::wire::{Answer, Channel};
-use gpuipc::{GpuIpcMemHandle, ImportOptions};
+use crate::wire::Channel;
+use gpuipc::sys::CuResult;
+use gpuipc::{Access, GpuIpcMem, ImportOptions};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -82,16 +86,20 @@ fn import(
     body: &[u8],
     channel: &mut Channel,
 ) -> Result<Answer, Failure> {
-    let handle = match GpuIpcMemHandle::decode(body) {
-        Ok(handle) => handle,
-        Err(error) => return Ok(Answer::failed(error.to_string())),
+    let request = match Request::decode(body) {
+        Ok(request) => request,
+        Err(error) => return Ok(Answer::failed(error)),
     };
     let mut options = ImportOptions::default().device(session.device);
     if let Some(timeout) = args.timeout_ms {
         options = options.timeout(Duration::from_millis(timeout));
     }
+    if request.usage == Usage::ReadOnly {
+        options = options.access(Access::ReadOnly);
+    }
+    let for_cpu = request.usage == Usage::AnswerAndCpu;
     let start = Instant::now();
-    let memory = match session.ipc.import(std::slice::from_ref(&handle), &options) {
+    let memory = match Mapped::import(&session.ipc, &request.handles, options, for_cpu) {
         Ok(memory) => memory,
         Err(error) => {
             return Ok(Answer {
@@ -101,21 +109,7 @@ fn import(
         }
     };
     let took = start.elapsed();
-    let alive = &mut || channel.still_working();
-    let (offered, answer) = (
-        pattern::offered_seed(&handle),
-        pattern::answer_seed(&handle),
-    );
-    let checked =
-        pattern::compare(&memory, 0, memory.len(), offered, alive).and_then(|difference| {
-            match difference {
-                None => pattern::write(&memory, 0, memory.len(), answer, alive),
-                Some(difference) => Err(Failure::text(format!(
-                    "the importer does not see what the exporter wrote: {difference}"
-                ))),
-            }
-        });
-    let error = match checked {
+    let error = match use_memory(&memory, &request, &mut || channel.still_working()) {
         Ok(()) => None,
         Err(Failure::Text(text)) => Some(text),
         Err(failure) => return Err(failure),
@@ -128,4 +122,72 @@ fn import(
         attempts: AttemptText::all(Side::Import, memory.attempts()),
         error,
     })
+}
+
+/// Compares all bytes, and does what the usage says.
+fn use_memory(
+    memory: &Mapped,
+    request: &Request,
+    alive: &mut dyn FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (offered, answer) = (
+        pattern::offered_seed(&request.handles),
+        pattern::answer_seed(&request.handles),
+    );
+    let len = memory.len();
+    must_hold(&**memory, len, offered, "the importer", alive)?;
+    match request.usage {
+        Usage::Answer => pattern::write(&**memory, 0, len, answer, alive),
+        Usage::AnswerAndCpu => {
+            let cpu = memory.cpu().ok_or_else(|| {
+                let used = memory.type_used();
+                Failure::text(format!("a mapping by {used} is not for the CPU"))
+            })?;
+            must_hold(&cpu, len, offered, "the importer's CPU", alive)?;
+            pattern::write(&**memory, 0, len, answer, alive)?;
+            must_hold(&cpu, len, answer, "the importer's CPU", alive)
+        }
+        Usage::ReadOnly => {
+            must_refuse_writing(memory)?;
+            must_hold(
+                &**memory,
+                len,
+                offered,
+                "after a refused write the importer",
+                alive,
+            )
+        }
+    }
+}
+
+fn must_hold(
+    memory: &impl Source,
+    len: usize,
+    seed: u64,
+    who: &str,
+    alive: &mut dyn FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match pattern::compare(memory, 0, len, seed, alive)? {
+        None => Ok(()),
+        Some(difference) => Err(Failure::text(format!(
+            "{who} does not see what was written: {difference}"
+        ))),
+    }
+}
+
+/// Tries to change the first byte.
+fn must_refuse_writing(memory: &GpuIpcMem) -> Result<(), Failure> {
+    let mut byte = [0];
+    memory.read(0, &mut byte)?;
+    match memory.write(0, &[!byte[0]]) {
+        Err(gpuipc::Error::Driver(error)) if error.code() == Some(CuResult::INVALID_VALUE) => {
+            Ok(())
+        }
+        Err(error) => Err(Failure::text(format!(
+            "a write to memory that was mapped for reading only fails otherwise than expected: {error}"
+        ))),
+        Ok(()) => Err(Failure::text(
+            "memory that was mapped for reading only was written",
+        )),
+    }
 }

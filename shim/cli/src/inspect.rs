@@ -11,9 +11,10 @@ use std::path::PathBuf;
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The handle's file, or - for stdin
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The file with the handle, or with all handles of a window, - for stdin;
+    /// several files are read one after the other
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
     /// One JSON object a line for each handle
     #[arg(long)]
     json: bool,
@@ -24,7 +25,7 @@ const MASKED: &str = "(not shown)";
 
 /// See the module.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let handles = handle_file::read(&args.file)?;
+    let handles = handle_file::read_all(&args.files)?;
     for (index, handle) in handles.iter().enumerate() {
         if args.json {
             line(json_of(handle))?;

@@ -3,20 +3,24 @@
 //!
 //! * `size`, `table`, `output`, `logger`, `signals`: text in and out, and the
 //!   signals that end a waiting exporter.
-//! * `driver`, `session`: which driver is used, and one GPU of it ready to copy.
-//! * `pattern`, `window`, `handle_file`, `attempt`: what is shared and checked,
-//!   and how it is written down.
-//! * `wire`, `child`, `importer`: the second process of `demo` and `doctor`, its
-//!   two ends; `trial`: memory shared with it.
-//! * `demo`, `export`, `import`, `inspect`, `doctor`: the commands.
+//! * `device`, `driver`, `session`: which driver is used, and one GPU of it ready
+//!   to copy.
+//! * `case`, `pattern`, `window`, `mapped`, `handle_file`, `attempt`: what is
+//!   shared, how it is checked on both sides, and how it is written down.
+//! * `wire`, `message`, `child`, `importer`: the second process of `demo` and
+//!   `doctor`, its two ends; `trial`: a case shared with it.
+//! * `demo`, `export`, `import` with `outlook`, `inspect`,
+//!   `doctor`: the commands.
 //!
 //! No command sees the library's insides: all of it could be written by any
 //! user of the library.
 #![deny(unsafe_code)]
 
 mod attempt;
+mod case;
 mod child;
 mod demo;
+mod device;
 mod doctor;
 mod driver;
 mod export;
@@ -25,6 +29,9 @@ mod import;
 mod importer;
 mod inspect;
 mod logger;
+mod mapped;
+mod message;
+mod outlook;
 mod output;
 mod pattern;
 mod session;

@@ -1,9 +1,10 @@
-//! Bytes that both sides can compute from the handle alone.
+//! Bytes that both sides can compute from the handles alone.
 //!
 //! Byte `i` of a pattern is byte `i % 8` of the `i / 8`-th number of splitmix64
 //! from a seed. The exporter's seed is the handle's checksum, which covers the
 //! exporter's random id, the token and the window's number, so that no two
-//! exports look alike. An importer answers with the checksum's complement.
+//! exports look alike; of several handles, in whatever order, it is what their
+//! checksums differ in. An importer answers with the seed's complement.
 
 use crate::output::Failure;
 use gpuipc::{Buffer, GpuIpcMem, GpuIpcMemHandle};
@@ -13,36 +14,45 @@ use std::fmt;
 const CHUNK: usize = 8 << 20;
 
 /// What an exporter writes.
-pub(crate) fn offered_seed(handle: &GpuIpcMemHandle) -> u64 {
-    u64::from(handle.checksum())
+pub(crate) fn offered_seed(handles: &[GpuIpcMemHandle]) -> u64 {
+    let checksums = handles.iter().map(|handle| u64::from(handle.checksum()));
+    checksums.fold(0, |seed, checksum| seed ^ checksum)
 }
 
 /// What an importer answers.
-pub(crate) fn answer_seed(handle: &GpuIpcMemHandle) -> u64 {
-    !offered_seed(handle)
+pub(crate) fn answer_seed(handles: &[GpuIpcMemHandle]) -> u64 {
+    !offered_seed(handles)
 }
 
-/// Memory that can be copied from and to.
-pub(crate) trait Bytes {
+/// Memory that can be read.
+pub(crate) trait Source {
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), gpuipc::Error>;
+}
+
+/// Memory that can be written.
+pub(crate) trait Sink {
     fn write(&self, offset: usize, from: &[u8]) -> Result<(), gpuipc::Error>;
 }
 
-impl Bytes for Buffer {
+impl Source for Buffer {
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), gpuipc::Error> {
         self.read(offset, to)
     }
+}
 
+impl Sink for Buffer {
     fn write(&self, offset: usize, from: &[u8]) -> Result<(), gpuipc::Error> {
         self.write(offset, from)
     }
 }
 
-impl Bytes for GpuIpcMem {
+impl Source for GpuIpcMem {
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), gpuipc::Error> {
         self.read(offset, to)
     }
+}
 
+impl Sink for GpuIpcMem {
     fn write(&self, offset: usize, from: &[u8]) -> Result<(), gpuipc::Error> {
         self.write(offset, from)
     }
@@ -82,7 +92,7 @@ fn fill(seed: u64, from: usize, bytes: &mut [u8]) {
 /// Writes the pattern to `len` bytes from `at` on, and returns when the GPU has
 /// them. `alive` is called before each piece.
 pub(crate) fn write(
-    memory: &impl Bytes,
+    memory: &impl Sink,
     at: usize,
     len: usize,
     seed: u64,
@@ -101,7 +111,7 @@ pub(crate) fn write(
 /// Compares `len` bytes from `at` on with the pattern. `alive` is called before
 /// each piece.
 pub(crate) fn compare(
-    memory: &impl Bytes,
+    memory: &impl Source,
     at: usize,
     len: usize,
     seed: u64,
@@ -142,12 +152,14 @@ mod tests {
 
     struct Plain(RefCell<Vec<u8>>);
 
-    impl Bytes for Plain {
+    impl Source for Plain {
         fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), gpuipc::Error> {
             to.copy_from_slice(&self.0.borrow()[offset..offset + to.len()]);
             Ok(())
         }
+    }
 
+    impl Sink for Plain {
         fn write(&self, offset: usize, from: &[u8]) -> Result<(), gpuipc::Error> {
             self.0.borrow_mut()[offset..offset + from.len()].copy_from_slice(from);
             Ok(())

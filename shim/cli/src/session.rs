@@ -2,7 +2,7 @@
 
 use crate::driver::{Choice, Opened, open};
 use crate::output::Failure;
-use gpuipc::{Buffer, GpuIpcMemHandle, Ipc, Memory};
+use gpuipc::{Buffer, DeviceId, GpuIpcMemHandle, Ipc, Memory};
 
 /// A driver in use on one GPU.
 pub(crate) struct Session {
@@ -17,9 +17,13 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens the driver and takes this GPU.
-    pub(crate) fn on_device(choice: Choice, option: &str, device: i32) -> Result<Self, Failure> {
+    pub(crate) fn on_device(
+        choice: Choice,
+        option: &str,
+        device: impl Into<DeviceId>,
+    ) -> Result<Self, Failure> {
         let opened = open(choice)?;
-        let device = opened.device(option, device)?;
+        let device = opened.device(option, device.into())?;
         Self::new(opened, device)
     }
 
@@ -27,7 +31,7 @@ impl Session {
     /// handle's memory if it is visible here, else the first.
     pub(crate) fn for_handle(
         choice: Choice,
-        device: Option<i32>,
+        device: Option<DeviceId>,
         handle: &GpuIpcMemHandle,
     ) -> Result<Self, Failure> {
         let opened = open(choice)?;

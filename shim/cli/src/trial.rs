@@ -1,18 +1,21 @@
-//! One kind of memory shared with the importing process and back.
+//! One case shared with the importing process and back.
 
 use crate::attempt::{AttemptText, Side};
+use crate::case::{Case, Usage};
 use crate::child::Importer;
 use crate::output::Failure;
 use crate::pattern;
 use crate::session::Session;
 use crate::window::Window;
-use gpuipc::{ExportOptions, HandleType, Memory};
+use gpuipc::{ExportOptions, GpuIpcMemHandle, HandleType, TypeFlags};
 
 /// What became of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
-    pub(crate) memory: Memory,
+    pub(crate) case: Case,
     pub(crate) bytes: usize,
+    /// Handles that the window needed.
+    pub(crate) handles: usize,
     pub(crate) allocated: bool,
     pub(crate) offered: Vec<HandleType>,
     pub(crate) used: Option<String>,
@@ -24,10 +27,11 @@ pub(crate) struct Trial {
 
 impl Trial {
     /// A trial that has not begun.
-    pub(crate) const fn of(memory: Memory, bytes: usize) -> Self {
+    pub(crate) const fn of(case: Case, bytes: usize) -> Self {
         Self {
-            memory,
+            case,
             bytes,
+            handles: 0,
             allocated: false,
             offered: Vec::new(),
             used: None,
@@ -38,17 +42,17 @@ impl Trial {
         }
     }
 
-    /// Allocates, exports, has the importer verify and answer, verifies the
-    /// answer. Fails only where there is nobody to share with any more.
+    /// Allocates, exports, has the importer verify and use the memory, verifies
+    /// what it wrote. Fails only where there is nobody to share with any more.
     pub(crate) fn run(
         session: &Session,
         importer: &mut Importer,
-        memory: Memory,
+        case: Case,
         bytes: usize,
         options: &ExportOptions,
     ) -> Result<Self, Failure> {
-        let mut trial = Self::of(memory, bytes);
-        let window = match Window::allocate(session, memory, bytes) {
+        let mut trial = Self::of(case, bytes);
+        let window = match Window::allocate(session, case.memory, bytes) {
             Ok(window) => window,
             Err(error) => {
                 trial.error = Some(error.to_string());
@@ -77,16 +81,13 @@ impl Trial {
             self.attempts = AttemptText::all(Side::Export, error.attempts());
         })?;
         self.attempts = AttemptText::all(Side::Export, exported.attempts());
-        let [handle] = exported.handles() else {
-            return Err(Failure::text(
-                "one allocation was exported in several segments",
-            ));
-        };
-        self.offered = handle.types().types().into_iter().collect();
-        window.fill(pattern::offered_seed(handle), &mut || {
+        let handles = exported.handles();
+        self.handles = handles.len();
+        self.offered = offered(handles);
+        window.fill(pattern::offered_seed(handles), &mut || {
             importer.still_working()
         })?;
-        let answer = importer.import(handle)?;
+        let answer = importer.import(self.case.usage, handles)?;
         self.used = answer.used;
         self.import_us = answer.import_us;
         self.attempts.extend(answer.attempts);
@@ -99,13 +100,19 @@ impl Trial {
                 answer.bytes, self.bytes
             )));
         }
-        let difference = window.compare(pattern::answer_seed(handle), &mut || {
-            importer.still_working()
-        })?;
+        let (seed, wrong) = match self.case.usage {
+            Usage::Answer | Usage::AnswerAndCpu => (
+                pattern::answer_seed(handles),
+                "the exporter does not see what the importer wrote",
+            ),
+            Usage::ReadOnly => (
+                pattern::offered_seed(handles),
+                "memory that was mapped for reading only has changed",
+            ),
+        };
+        let difference = window.compare(seed, &mut || importer.still_working())?;
         if let Some(difference) = difference {
-            return Err(Failure::text(format!(
-                "the exporter does not see what the importer wrote: {difference}"
-            )));
+            return Err(Failure::text(format!("{wrong}: {difference}")));
         }
         if !window.edges_are_untouched()? {
             return Err(Failure::text(
@@ -114,4 +121,11 @@ impl Trial {
         }
         Ok(())
     }
+}
+
+/// The types by which all of a window can be imported.
+pub(crate) fn offered(handles: &[GpuIpcMemHandle]) -> Vec<HandleType> {
+    let types = handles.iter().map(GpuIpcMemHandle::types);
+    let common = types.fold(TypeFlags::all(), TypeFlags::intersection);
+    common.types().into_iter().collect()
 }

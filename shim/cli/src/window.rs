@@ -1,19 +1,22 @@
-//! What is exported: a window inside a larger allocation, whose edges nobody
-//! but its owner may touch.
+//! What is exported: a window inside a larger allocation or over several, whose
+//! edges nobody but its owner may touch.
 
 use crate::output::Failure;
 use crate::pattern::{self, Difference};
 use crate::session::Session;
-use gpuipc::{Buffer, ExportOptions, Exported, Memory};
+use gpuipc::sys::{self, CuMemAllocationProp, CuMemLocation};
+use gpuipc::{Buffer, DriverError, ExportOptions, Exported, Memory};
 
-/// Bytes of the allocation before the window, and after it.
-const EDGE: usize = 4096;
+/// Bytes before the window, and after it. Odd, so that nothing relies on an
+/// alignment.
+const EDGE: usize = 4099;
 /// The seed of what the edges hold.
 const EDGE_SEED: u64 = 0x6564_6765;
 
-/// One allocation with a window in it.
+/// Memory with a window in it.
 pub(crate) struct Window {
     buffer: Buffer,
+    start: usize,
     len: usize,
 }
 
@@ -24,10 +27,17 @@ impl Window {
         memory: Memory,
         len: usize,
     ) -> Result<Self, gpuipc::Error> {
+        let start = match memory {
+            // Even a small window lies in more than one piece.
+            Memory::Segments => granularity(session)?
+                .saturating_sub(EDGE.min(len / 2))
+                .max(EDGE),
+            _ => EDGE,
+        };
         // A length near the end of the address space is the driver's to refuse.
-        let all = len.saturating_add(2 * EDGE);
+        let all = len.saturating_add(start).saturating_add(EDGE);
         let buffer = Buffer::new(session.opened.driver, session.device, memory, all)?;
-        Ok(Self { buffer, len })
+        Ok(Self { buffer, start, len })
     }
 
     /// Offers the window.
@@ -36,7 +46,7 @@ impl Window {
         session: &Session,
         options: &ExportOptions,
     ) -> Result<Exported, gpuipc::Error> {
-        let start = self.buffer.device_ptr() + EDGE as u64;
+        let start = self.buffer.device_ptr() + self.start as u64;
         session.ipc.export(start, self.len, options)
     }
 
@@ -47,10 +57,10 @@ impl Window {
         seed: u64,
         alive: &mut dyn FnMut() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        for edge in [0, EDGE + self.len] {
+        for edge in self.edges() {
             pattern::write(&self.buffer, edge, EDGE, EDGE_SEED, alive)?;
         }
-        pattern::write(&self.buffer, EDGE, self.len, seed, alive)
+        pattern::write(&self.buffer, self.start, self.len, seed, alive)
     }
 
     /// Compares the window with the pattern of this seed.
@@ -59,12 +69,12 @@ impl Window {
         seed: u64,
         alive: &mut dyn FnMut() -> Result<(), Failure>,
     ) -> Result<Option<Difference>, Failure> {
-        pattern::compare(&self.buffer, EDGE, self.len, seed, alive)
+        pattern::compare(&self.buffer, self.start, self.len, seed, alive)
     }
 
     /// Whether the edges are as they were filled.
     pub(crate) fn edges_are_untouched(&self) -> Result<bool, Failure> {
-        for edge in [0, EDGE + self.len] {
+        for edge in self.edges() {
             let alive = &mut pattern::nobody_waits;
             if pattern::compare(&self.buffer, edge, EDGE, EDGE_SEED, alive)?.is_some() {
                 return Ok(false);
@@ -72,4 +82,22 @@ impl Window {
         }
         Ok(true)
     }
+
+    /// Where the edges begin.
+    const fn edges(&self) -> [usize; 2] {
+        [self.start - EDGE, self.start + self.len]
+    }
+}
+
+/// Bytes of a piece of [`Memory::Segments`].
+fn granularity(session: &Session) -> Result<usize, DriverError> {
+    session.opened.driver.mem_granularity(&CuMemAllocationProp {
+        kind: sys::ALLOCATION_TYPE_PINNED,
+        requested_handle_types: sys::handle_type::POSIX_FILE_DESCRIPTOR,
+        location: CuMemLocation {
+            kind: sys::location::DEVICE,
+            id: session.device,
+        },
+        ..CuMemAllocationProp::default()
+    })
 }

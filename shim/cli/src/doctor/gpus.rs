@@ -124,11 +124,12 @@ fn gpu(driver: Driver, ordinal: i32) -> Check {
     };
     let mode = driver.device_attribute(attribute::COMPUTE_MODE, device);
     let found = format!(
-        "{name}, {uuid}; VMM {}, descriptors {}, fabric {}, multicast {}, pools {}{pools}",
+        "{name}, {uuid}; VMM {}, descriptors {}, fabric {}, multicast {}, host memory {}, pools {}{pools}",
         has(attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
         has(attribute::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
         has(attribute::HANDLE_TYPE_FABRIC_SUPPORTED),
         has(attribute::MULTICAST_SUPPORTED),
+        has(attribute::HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
         has(attribute::MEMORY_POOLS_SUPPORTED),
     );
     match mode {

@@ -3,6 +3,7 @@
 
 use super::check::Check;
 use super::gpus::cannot_be_used;
+use crate::case::Case;
 use crate::child::Importer;
 use crate::driver::{Kind, Opened};
 use crate::importer;
@@ -40,11 +41,12 @@ impl Tried {
         let attempts: Vec<Value> = attempts.map(crate::attempt::AttemptText::to_json).collect();
         json!({
             "driver": self.kind.name(),
-            "memory": self.trial.memory.name(),
+            "memory": self.trial.case.memory.name(),
             "type": self.handle_type.name(),
             "device": self.device,
             "importer_device": self.importer_device,
             "verdict": if self.trial.verified { "ok" } else { "no" },
+            "handles": self.trial.handles,
             "bytes": self.trial.bytes,
             "allocated": self.trial.allocated,
             "import_us": self.trial.import_us,
@@ -61,7 +63,7 @@ const fn ways(memory: Memory) -> &'static [HandleType] {
     match memory {
         Memory::CudaMalloc => &[HandleType::RuntimeIpc],
         Memory::VmmFabric => &[HandleType::PosixFd, HandleType::Fabric],
-        // Kinds to come share at least by descriptor.
+        // The others, and kinds to come, share at least by descriptor.
         _ => &[HandleType::PosixFd],
     }
 }
@@ -148,7 +150,7 @@ pub(crate) fn run(
                     let tried = try_one(
                         &session,
                         &mut importers,
-                        memory,
+                        Case::of(memory),
                         *handle_type,
                         importer_device,
                     )?;
@@ -165,19 +167,19 @@ pub(crate) fn run(
 fn try_one(
     session: &Session,
     importers: &mut Importers,
-    memory: Memory,
+    case: Case,
     handle_type: HandleType,
     importer_device: i32,
 ) -> Result<Tried, Failure> {
     let failed = |error: String| {
-        let mut trial = Trial::of(memory, BYTES);
+        let mut trial = Trial::of(case, BYTES);
         trial.error = Some(error);
         trial
     };
     let options = ExportOptions::default().types(&[handle_type]);
     let trial = match importers.on(importer_device) {
         Err(reason) => failed(reason),
-        Ok(importer) => match Trial::run(session, importer, memory, BYTES, &options) {
+        Ok(importer) => match Trial::run(session, importer, case, BYTES, &options) {
             Ok(trial) => trial,
             Err(Failure::Stdout(error)) => return Err(Failure::Stdout(error)),
             Err(failure) => {
@@ -205,7 +207,7 @@ fn explain(trial: &Trial, session: &Session) -> (String, String) {
     if let (None, Some(attempt)) = (&trial.used, trial.attempts.last()) {
         return (attempt.what(), attempt.hint().to_owned());
     }
-    let hint = session.opened.allocation_hint(trial.memory);
+    let hint = session.opened.allocation_hint(trial.case.memory);
     let hint = hint.trim_start_matches("; ");
     if trial.allocated || error.contains("importing process") {
         let cure = "see open files and broker above; GPUIPC_LOG=debug tells each step";
@@ -224,7 +226,7 @@ fn lines(tried: &[Tried]) -> Vec<Check> {
     for one in tried {
         let same = |group: &&mut Vec<&Tried>| {
             group.first().is_some_and(|first| {
-                first.trial.memory == one.trial.memory
+                first.trial.case.memory == one.trial.case.memory
                     && first.handle_type == one.handle_type
                     && first.failed == one.failed
             })
@@ -249,7 +251,7 @@ fn lines(tried: &[Tried]) -> Vec<Check> {
             first.device,
             devices.join(", ")
         );
-        let subject = format!("{} {}", first.trial.memory, first.handle_type);
+        let subject = format!("{} {}", first.trial.case.memory, first.handle_type);
         Some(match &first.failed {
             Some((reason, cure)) => Check::no(subject, format!("{between}: {reason}"), cure),
             None => {

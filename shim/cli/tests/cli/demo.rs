@@ -54,11 +54,19 @@ fn all_kinds_are_verified_on_the_emulated_driver() {
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert!(lines[0].starts_with("driver: emulated"), "{ended:?}");
     assert!(lines[1].contains("GPUIPC_EMULATED_IMEX=demo"), "{ended:?}");
-    assert_eq!(lines.len(), 6, "{ended:?}");
-    let kinds = ["cuda-malloc", "vmm-fd", "vmm-fabric"];
-    for (line, kind) in lines[3..].iter().zip(kinds) {
-        assert!(line.starts_with(kind), "{ended:?}");
-        assert!(line.contains(" 4 MiB  yes "), "{ended:?}");
+    let cases = [
+        ("cuda-malloc", "1        4 MiB  yes "),
+        ("vmm-fd", "1        4 MiB  yes "),
+        ("vmm-fabric", "1        4 MiB  yes "),
+        ("segments", "3        4 MiB  yes "),
+        ("pool", "1        4 MiB  yes "),
+        ("host-numa", "1        4 MiB  yes, CPU too "),
+        ("read-only", "1        4 MiB  yes, no writes "),
+    ];
+    assert_eq!(lines.len(), 3 + cases.len(), "{ended:?}");
+    for (line, (case, result)) in lines[3..].iter().zip(cases) {
+        assert!(line.starts_with(case), "{ended:?}");
+        assert!(line.contains(result), "{ended:?}");
     }
     assert_eq!(ended.stderr, "");
 }
@@ -86,13 +94,22 @@ fn json_has_every_promised_field() {
     ]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let rows = rows(&ended);
+    let fd = || vec!["PosixFd"];
     let expected = [
-        ("cuda-malloc", vec!["RuntimeIpc"], "RuntimeIpc"),
-        ("vmm-fd", vec!["PosixFd"], "PosixFd"),
-        ("vmm-fabric", vec!["PosixFd", "Fabric"], "PosixFd"),
+        ("cuda-malloc", vec!["RuntimeIpc"], "RuntimeIpc", 1),
+        ("vmm-fd", fd(), "PosixFd", 1),
+        ("vmm-fabric", vec!["PosixFd", "Fabric"], "PosixFd", 1),
+        // The end of a piece, four whole ones, the start of one.
+        ("segments", fd(), "PosixFd", 6),
+        ("pool", fd(), "PosixFd", 1),
+        ("host-numa", fd(), "PosixFd", 1),
+        ("read-only", fd(), "PosixFd", 1),
     ];
     assert_eq!(rows.len(), expected.len());
-    for (row, (memory, offered, used)) in rows.iter().zip(expected) {
+    for (row, (case, offered, used, handles)) in rows.iter().zip(expected) {
+        let memory = if case == "read-only" { "vmm-fd" } else { case };
+        assert_eq!(row["case"], case);
+        assert_eq!(row["handles"], handles);
         assert_eq!(row["driver"], "emulated");
         assert_eq!(row["memory"], memory);
         assert_eq!(row["allocated"], true);
@@ -122,6 +139,62 @@ fn memory_that_is_not_available_is_no_failure() {
         row["error"],
         "cuMemCreate answered CUDA_ERROR_NOT_PERMITTED (800)"
     );
+}
+
+#[test]
+fn what_a_machine_without_vmm_lacks_is_said_case_by_case() {
+    let place = Place::new();
+    let mut command = place.gpuipc(["demo", "--driver", "emulated"]);
+    command.env("GPUIPC_EMULATED_PROFILE", "no-vmm");
+    let ended = Running::start(&mut command).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for case in ["vmm-fd", "segments", "pool", "host-numa", "read-only"] {
+        let reason = format!("\n{case}: not available: cuMem");
+        assert!(ended.stdout.contains(&reason), "{case}: {ended:?}");
+    }
+}
+
+#[test]
+fn even_a_small_window_of_segments_has_several() {
+    let place = Place::new();
+    let ended = place.run(["demo", "--driver=emulated", "--json", "--size=3"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(rows(&ended)[3]["handles"], 2);
+}
+
+#[test]
+fn a_window_of_very_many_handles_gets_through() {
+    let place = Place::new();
+    let mut command = place.gpuipc(["demo", "--driver=emulated", "--json", "--size=40MiB"]);
+    // More bytes of handles than a pipe holds, and more handles than descriptors
+    // that are kept open.
+    command.env("GPUIPC_EMULATED_GRANULARITY", "64KiB");
+    let ended = Running::start(&mut command).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let row = &rows(&ended)[3];
+    assert_eq!(row["case"], "segments");
+    assert_eq!(row["verified"], true, "{row}");
+    assert!(row["handles"].as_u64() > Some(600), "{row}");
+}
+
+#[test]
+fn a_segment_that_fails_is_named() {
+    let place = Place::new();
+    let mut command = place.gpuipc(["demo", "--driver=emulated", "--json"]);
+    // The importer's first two are of vmm-fd and vmm-fabric.
+    command.env(
+        "GPUIPC_EMULATED_FAIL",
+        "cuMemImportFromShareableHandle@4=999",
+    );
+    let ended = Running::start(&mut command).end();
+    let rows = rows(&ended);
+    let failed = rows
+        .iter()
+        .find(|row| row["attempts"][0]["side"] == "import");
+    let failed = failed.unwrap_or_else(|| panic!("{ended:?}"));
+    assert_eq!(failed["case"], "segments");
+    assert_eq!(failed["attempts"][0]["segment"], 1, "{failed}");
+    assert_eq!(failed["attempts"][0]["peers"], Value::Null);
 }
 
 #[test]

@@ -52,13 +52,15 @@ fn all_trials_succeed_on_the_emulated_driver_with_its_fabric() {
         report["types"],
         Value::from(vec!["RuntimeIpc", "PosixFd", "Fabric"])
     );
-    // Two GPUs, each by four ways to each.
+    // Two GPUs, each by seven ways to each.
     let trials = trials(&report);
-    assert_eq!(trials.len(), 16);
+    assert_eq!(trials.len(), 28);
     for trial in trials {
         assert_eq!(trial["verdict"], "ok", "{trial}");
         assert_eq!(trial["driver"], "emulated");
         assert_eq!(trial["bytes"], 2 << 20);
+        let handles = if trial["memory"] == "segments" { 2 } else { 1 };
+        assert_eq!(trial["handles"], handles, "{trial}");
         assert!(trial["import_us"].is_u64(), "{trial}");
         assert_eq!(trial["attempts"], Value::Array(Vec::new()));
         for nothing in ["error", "reason", "cure"] {
@@ -71,6 +73,9 @@ fn all_trials_succeed_on_the_emulated_driver_with_its_fabric() {
         ("vmm-fd", "PosixFd"),
         ("vmm-fabric", "PosixFd"),
         ("vmm-fabric", "Fabric"),
+        ("segments", "PosixFd"),
+        ("pool", "PosixFd"),
+        ("host-numa", "PosixFd"),
     ] {
         let count = ways.iter().filter(|(m, t)| *m == way.0 && *t == way.1);
         assert_eq!(count.count(), 4, "{way:?}");
@@ -111,7 +116,10 @@ fn every_check_has_its_fields_and_what_fails_has_a_cure() {
     ] {
         check(&report, subject);
     }
-    assert!(contains(&check(&report, "GPU 0")["found"], "multicast yes"));
+    let gpu = &check(&report, "GPU 0")["found"];
+    for part in ["multicast yes", "host memory yes", "pools yes (descriptors"] {
+        assert!(contains(gpu, part), "{gpu}");
+    }
     let folder = place.path("");
     let folder = folder
         .to_str()
@@ -166,7 +174,9 @@ fn gpus_that_are_no_peers_are_told_apart() {
     let (ended, report) = run(command.env("GPUIPC_EMULATED_PEER", "none"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for trial in trials(&report) {
-        if trial["device"] == trial["importer_device"] {
+        // Host memory belongs to no GPU.
+        let is_near = trial["device"] == trial["importer_device"];
+        if is_near || trial["memory"] == "host-numa" {
             assert_eq!(trial["verdict"], "ok", "{trial}");
         } else {
             assert_eq!(trial["verdict"], "no", "{trial}");
@@ -211,7 +221,7 @@ fn auto_does_not_take_the_emulated_driver_for_a_gpu() {
     assert_eq!(report["driver_used"], "emulated");
     assert_eq!(report["works"], false);
     assert_eq!(report["types"], Value::Array(Vec::new()));
-    assert_eq!(trials(&report).len(), 16);
+    assert_eq!(trials(&report).len(), 28);
     assert!(
         trials(&report)
             .iter()
@@ -223,7 +233,10 @@ fn auto_does_not_take_the_emulated_driver_for_a_gpu() {
 fn a_driver_that_fails_a_step_fails_the_types_that_need_it() {
     let place = Place::new();
     let mut command = doctor(&place, &["--driver", "emulated"]);
-    let (ended, report) = run(command.env("GPUIPC_EMULATED_FAIL", "cuMemMap@*=999"));
+    let (ended, report) = run(command.env(
+        "GPUIPC_EMULATED_FAIL",
+        "cuMemMap@*=999,cuMemPoolCreate@*=999",
+    ));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(report["types"], Value::from(vec!["RuntimeIpc"]));
     // Without a context no GPU can be used at all.
@@ -247,7 +260,7 @@ fn importers_that_go_wrong_fail_their_trials_and_not_the_doctor() {
     let mut command = doctor(&place, &["--driver", "emulated", "--timeout-ms", "1"]);
     let (ended, report) = run(&mut command);
     assert!(ended.code.is_some(), "{ended:?}");
-    assert_eq!(trials(&report).len(), 16);
+    assert_eq!(trials(&report).len(), 28);
     for trial in trials(&report) {
         let failed = contains(&trial["reason"], "importing process");
         assert!(failed || trial["verdict"] == "ok", "{trial}");

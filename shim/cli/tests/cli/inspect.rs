@@ -103,7 +103,7 @@ fn what_is_wrong_is_said() {
         (&damaged, "the handle was damaged on its way"),
         (&newer, "version is 9, for readers of version 8 or newer"),
         (&foreign, "no gpuipc handle"),
-        (&[7; 2 << 20][..], "is no handle"),
+        (&[7; (384 << 16) + 1][..], "is no handle"),
     ] {
         for options in [&[][..], &["--json"]] {
             let ended = inspect(bytes, options);

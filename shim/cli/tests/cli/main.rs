@@ -7,3 +7,4 @@ mod nvml;
 mod place;
 mod share;
 mod usage;
+mod windows;

@@ -7,42 +7,50 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const KINDS: [&str; 3] = ["cuda-malloc", "vmm-fd", "vmm-fabric"];
+/// Kinds of memory, and the types by which they are imported.
+const KINDS: [(&str, &str); 5] = [
+    ("cuda-malloc", "RuntimeIpc"),
+    ("vmm-fd", "PosixFd"),
+    ("vmm-fabric", "PosixFd"),
+    ("segments", "PosixFd"),
+    ("pool", "PosixFd"),
+];
 
-fn export(place: &Place, kind: &str, out: &Path) -> Command {
+pub(crate) fn export(place: &Place, kind: &str, out: &Path) -> Command {
     let mut command = place.gpuipc(["export", "--driver=emulated", "--size=100001", "--memory"]);
     command.arg(kind).arg("--out").arg(out);
     command
 }
 
 /// Starts an exporter and waits for its handle.
-fn exporter(place: &Place, kind: &str, out: &Path) -> Running {
+pub(crate) fn exporter(place: &Place, kind: &str, out: &Path) -> Running {
     let running = Running::start(&mut export(place, kind, out));
     wait_for("the handle", || out.exists().then_some(()));
     running
 }
 
-fn import(place: &Place, file: &Path, options: &[&str]) -> Ended {
+pub(crate) fn import(place: &Place, file: &Path, options: &[&str]) -> Ended {
     let mut command = place.gpuipc(["import", "--driver=emulated"]);
     command.arg(file).args(options);
     Running::start(&mut command).end()
 }
 
 /// Ends an exporter as a user does.
-fn interrupt(running: Running) -> Ended {
+pub(crate) fn interrupt(running: Running) -> Ended {
     kill_process(running.pid(), Signal::INT).expect("it runs");
     running.end()
 }
 
 #[test]
 fn memory_of_each_kind_is_imported_and_verified() {
-    for (kind, used) in KINDS.into_iter().zip(["RuntimeIpc", "PosixFd", "PosixFd"]) {
+    for (kind, used) in KINDS {
         let place = Place::new();
         let file = place.path("handle");
         let exporter = exporter(&place, kind, &file);
         let mode = file.metadata().expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(file.metadata().expect("it is there").len(), 384);
+        let handles = if kind == "segments" { 2 } else { 1 };
+        assert_eq!(file.metadata().expect("it is there").len(), handles * 384);
         // More than once, by one after the other.
         for _ in 0..2 {
             let ended = import(&place, &file, &[]);
@@ -122,7 +130,7 @@ fn a_handle_comes_through_a_pipe() {
 
 #[test]
 fn a_killed_exporter_is_said_to_be_gone() {
-    for kind in KINDS {
+    for (kind, _) in KINDS {
         let place = Place::new();
         let file = place.path("handle");
         let mut exporter = exporter(&place, kind, &file);
@@ -181,7 +189,7 @@ fn a_file_of_somebody_else_stays() {
 fn no_secret_is_in_any_output() {
     let place = Place::new();
     let file = place.path("handle");
-    for kind in ["vmm-fabric", "cuda-malloc"] {
+    for kind in ["vmm-fabric", "cuda-malloc", "segments", "pool"] {
         let mut command = export(&place, kind, &file);
         let exporter = Running::start(command.env("GPUIPC_LOG", "trace"));
         wait_for("the handle", || file.exists().then_some(()));
@@ -191,6 +199,7 @@ fn no_secret_is_in_any_output() {
             let mut command = place.gpuipc(["import", "--driver=emulated", "--types", types]);
             command.arg(&file).env("GPUIPC_LOG", "trace");
             texts.push(Running::start(&mut command).end());
+            texts.push(Running::start(command.arg("--dry-run")).end());
         }
         for options in [&["inspect"][..], &["inspect", "--json"]] {
             let mut command = place.gpuipc(options);

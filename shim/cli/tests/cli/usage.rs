@@ -16,6 +16,17 @@ fn wrong_usage_is_code_2() {
         &["doctor", "--json=yes"],
         &["import", "x", "--types=PosixFd,carrier-pigeon"],
         &["import", "x", "--read-only", "--answer"],
+        &["import", "x", "--dry-run", "--answer"],
+        &["import", "x", "--device=GPU-1"],
+        &["import", "x", "--also=-1"],
+        &[
+            "export",
+            "--memory=vmm-fd",
+            "--size=1",
+            "--out=x",
+            "--device=first",
+        ],
+        &["inspect"],
         &["import"],
         &["fly"],
         &[],
@@ -25,7 +36,14 @@ fn wrong_usage_is_code_2() {
         assert_eq!(ended.stdout, "", "{arguments:?}");
     }
     let ended = place.run(["export", "--memory=stone", "--size=1MiB", "--out=x"]);
-    for kind in ["cuda-malloc", "vmm-fd", "vmm-fabric"] {
+    for kind in [
+        "cuda-malloc",
+        "vmm-fd",
+        "vmm-fabric",
+        "segments",
+        "pool",
+        "host-numa",
+    ] {
         assert!(ended.stderr.contains(kind), "{ended:?}");
     }
 }
