@@ -1,7 +1,8 @@
-//! `gpuipc inspect`: what a handle says. The secrets in it are not shown.
+//! `gpuipc inspect`: what handles say. The secrets in them are not shown.
 
 use crate::handle_file;
 use crate::output::{Failure, line};
+use crate::together::Together;
 use crate::{size, table};
 use gpuipc::GpuIpcMemHandle;
 use gpuipc::core::Attributes;
@@ -15,7 +16,8 @@ pub(crate) struct Args {
     /// several files are read one after the other
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// One JSON object a line for each handle
+    /// One JSON object a line for each handle, and for several one more for the
+    /// window that they are
     #[arg(long)]
     json: bool,
 }
@@ -36,7 +38,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         line(table::render(&rows(handle)))?;
     }
-    Ok(())
+    match Together::of(&handles) {
+        None => Ok(()),
+        Some(together) if args.json => line(together.to_json()),
+        Some(together) => line(format!("\n{}", together.text())),
+    }
 }
 
 fn types(handle: &GpuIpcMemHandle) -> Vec<&'static str> {
@@ -108,13 +114,13 @@ fn rows(handle: &GpuIpcMemHandle) -> Vec<[String; 2]> {
             "number {}, {}; segment {} of {}, at {}",
             window.id,
             size::text(window.length),
-            window.segment_index.saturating_add(1),
+            window.segment_index,
             window.segment_count,
             size::text(window.offset)
         ),
     );
     if let Some(node) = handle.numa_node() {
-        row("device", format!("none: memory of NUMA node {node}"));
+        row("device", format!("none: host memory of NUMA node {node}"));
     } else {
         row("device", handle.device_uuid().to_string());
     }
@@ -142,21 +148,27 @@ fn rows(handle: &GpuIpcMemHandle) -> Vec<[String; 2]> {
     if handle.attributes().contains(Attributes::MULTICAST) {
         row("multicast", format!("{} devices", handle.num_devices()));
     }
-    if handle.pool_pointer().is_some() {
-        row("pool", format!("number {}", handle.pool_id()));
+    let of_pool = if handle.attributes().contains(Attributes::MEM_POOL) {
+        row(
+            "pool",
+            format!("number {} of its exporter", handle.pool_id()),
+        );
         row("pool pointer", MASKED.to_owned());
-    }
+        " (of the pool)"
+    } else {
+        ""
+    };
     if handle.runtime_ipc().is_some() {
         row("legacy handle", MASKED.to_owned());
     }
     if handle.fabric().is_some() {
-        row("fabric handle", MASKED.to_owned());
+        row("fabric handle", format!("{MASKED}{of_pool}"));
     }
     if let Some(ticket) = handle.ticket() {
         row("broker", ticket.endpoint.to_string());
         row("token", MASKED.to_owned());
         let fd = ticket.fd.map_or("none".to_owned(), |fd| fd.to_string());
-        row("exporter's fd", fd);
+        row("exporter's fd", format!("{fd}{of_pool}"));
     }
     row("checksum", format!("{:#010x}, correct", handle.checksum()));
     rows

@@ -9,7 +9,7 @@
 //!   shared, how it is checked on both sides, and how it is written down.
 //! * `wire`, `message`, `child`, `importer`: the second process of `demo` and
 //!   `doctor`, its two ends; `trial`: a case shared with it.
-//! * `demo`, `export`, `import` with `outlook`, `inspect`,
+//! * `demo`, `export`, `import` with `outlook`, `inspect` with `together`,
 //!   `doctor`: the commands.
 //!
 //! No command sees the library's insides: all of it could be written by any
@@ -38,6 +38,7 @@ mod session;
 mod signals;
 mod size;
 mod table;
+mod together;
 mod trial;
 mod window;
 mod wire;

@@ -5,8 +5,8 @@ use gpuipc::core::{DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, Ticket
 use gpuipc::{GpuIpcMemHandle, HANDLE_BYTES};
 use serde_json::Value;
 
-fn bytes() -> [u8; HANDLE_BYTES] {
-    let fields = HandleFields {
+fn fields() -> HandleFields {
+    HandleFields {
         base_size: 4 << 20,
         offset_from_base: 4096,
         length: 1_000_000,
@@ -33,10 +33,35 @@ fn bytes() -> [u8; HANDLE_BYTES] {
         posix_fd: true,
         fabric: Some([0xcd; 64]),
         ..HandleFields::default()
-    };
-    GpuIpcMemHandle::new(&fields)
+    }
+}
+
+fn encode(fields: &HandleFields) -> [u8; HANDLE_BYTES] {
+    GpuIpcMemHandle::new(fields)
         .expect("the fields keep the rules")
         .encode()
+}
+
+fn bytes() -> [u8; HANDLE_BYTES] {
+    encode(&fields())
+}
+
+/// The handles of a window over three allocations.
+fn segments() -> [[u8; HANDLE_BYTES]; 3] {
+    [(0, 4096), (1, 0), (2, 0)].map(|(index, offset)| {
+        let mut fields = fields();
+        fields.base_size = 8192;
+        fields.offset_from_base = offset;
+        fields.length = [4096, 8192, 100][index as usize];
+        fields.window = Window {
+            id: 5,
+            length: 12388,
+            offset: [0, 4096, 12288][index as usize],
+            segment_index: index,
+            segment_count: 3,
+        };
+        encode(&fields)
+    })
 }
 
 fn inspect(bytes: &[u8], options: &[&str]) -> Ended {
@@ -85,7 +110,93 @@ fn json_has_the_fields_by_their_names() {
 fn several_handles_in_one_file_are_all_shown() {
     let ended = inspect(&[bytes(), bytes()].concat(), &["--json"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(ended.stdout.lines().count(), 2);
+    assert_eq!(ended.stdout.lines().count(), 3);
+    let last: Value = serde_json::from_str(ended.stdout.lines().last().expect("three lines"))
+        .expect("one object");
+    assert_eq!(last["window"]["whole"], false);
+    assert_eq!(last["window"]["doubled"][0]["position"], 1);
+}
+
+#[test]
+fn the_handles_of_a_whole_window_are_said_to_be_one() {
+    let [a, b, c] = segments();
+    let ended = inspect(&[a, b, c].concat(), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let last = ended.stdout.lines().last().expect("a line");
+    assert_eq!(
+        last,
+        "window 5, 12.0 KiB (12388 bytes): all 3 segments are here, in their order"
+    );
+    assert!(
+        ended.stdout.contains("segment 2 of 3, at 12 KiB"),
+        "{ended:?}"
+    );
+    let ended = inspect(&[c, a, b].concat(), &["--json"]);
+    let last = ended.stdout.lines().last().expect("a line");
+    let window: Value = serde_json::from_str(last).expect("one object");
+    assert_eq!(window["window"]["whole"], true);
+    assert_eq!(window["window"]["in_order"], false);
+}
+
+#[test]
+fn what_is_missing_doubled_or_foreign_is_named() {
+    let [a, b, _] = segments();
+    let ended = inspect(&[b, b, bytes()].concat(), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for part in [
+        "window 5, 12.0 KiB (12388 bytes), 3 segments: an import refuses these handles",
+        "\n  missing: segment 0, 2\n",
+        "\n  doubled: segment 1, again at position 1\n",
+        "\n  of another window: the handle at position 2 (window_length differs)",
+    ] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    assert!(!ended.stdout.contains("abab"), "{ended:?}");
+    let ended = inspect(&a, &[]);
+    assert!(ended.stdout.contains("missing: segment 1-2"), "{ended:?}");
+}
+
+#[test]
+fn handles_come_from_several_files() {
+    let place = Place::new();
+    let names = ["a", "b", "c"].map(|name| place.path(name));
+    for (name, bytes) in names.iter().zip(segments()) {
+        std::fs::write(name, bytes).expect("there is room");
+    }
+    let mut arguments = vec!["inspect"];
+    arguments.extend(
+        names
+            .iter()
+            .map(|name| name.to_str().expect("plain letters")),
+    );
+    let ended = place.run(arguments);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("all 3 segments"), "{ended:?}");
+}
+
+#[test]
+fn memory_of_a_pool_and_of_the_host_says_so() {
+    let mut pooled = fields();
+    pooled.fabric = None;
+    pooled.pool_id = 31;
+    pooled.pool_pointer = Some([0xef; 64]);
+    let ended = inspect(&encode(&pooled), &[]);
+    for part in [
+        "Ticket, MemPool",
+        "pool               number 31 of its exporter",
+        "pool pointer       (not shown)",
+        "exporter's fd      9 (of the pool)",
+    ] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    assert!(!ended.stdout.contains("efef"), "{ended:?}");
+    let mut host = fields();
+    host.device_uuid = DeviceUuid::default();
+    host.numa_node = Some(1);
+    let ended = inspect(&encode(&host), &[]);
+    for part in ["Ticket, HostNuma", "none: host memory of NUMA node 1"] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,289 @@
+//! Whether handles are all segments of one window, each once: what an import
+//! needs, judged without a driver, and all that is wrong instead of the first.
+
+use crate::size;
+use gpuipc::GpuIpcMemHandle;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Handles side by side. Segments and positions count from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Together {
+    id: u64,
+    length: u64,
+    /// Segments that the window has.
+    count: u32,
+    /// They came in the order of their addresses; an import does not mind.
+    in_order: bool,
+    /// The first and the last of each run that nobody gave.
+    missing: Vec<(u32, u32)>,
+    /// The segment, and the position of its second handle.
+    doubled: Vec<(u32, usize)>,
+    /// The position of a handle of another window than the first one's, and the
+    /// field that shows it.
+    foreign: Vec<(usize, &'static str)>,
+    /// A segment that does not begin where the one before it ends, or ends
+    /// inside its allocation before the window does.
+    gap: Option<u32>,
+}
+
+impl Together {
+    /// Judges handles; `None` for a single one that is all of its window.
+    pub(crate) fn of(handles: &[GpuIpcMemHandle]) -> Option<Self> {
+        let first = handles.first()?;
+        let window = first.window();
+        if handles.len() == 1 && window.segment_count <= 1 {
+            return None;
+        }
+        let mut given: BTreeMap<u32, &GpuIpcMemHandle> = BTreeMap::new();
+        let (mut doubled, mut foreign) = (Vec::new(), Vec::new());
+        let mut in_order = true;
+        for (position, handle) in handles.iter().enumerate() {
+            let index = handle.window().segment_index;
+            if let Some(field) = foreign_field(first, handle) {
+                foreign.push((position, field));
+            } else if given.contains_key(&index) {
+                doubled.push((index, position));
+            } else {
+                in_order &= given.keys().next_back().is_none_or(|last| *last < index);
+                given.insert(index, handle);
+            }
+        }
+        Some(Self {
+            id: window.id,
+            length: window.length,
+            count: window.segment_count,
+            in_order,
+            missing: missing(given.keys().copied(), window.segment_count),
+            doubled,
+            foreign,
+            gap: gap(&given),
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.missing.is_empty()
+            && self.doubled.is_empty()
+            && self.foreign.is_empty()
+            && self.gap.is_none()
+    }
+
+    /// One line, and one for each thing that is wrong.
+    pub(crate) fn text(&self) -> String {
+        let window = format!("window {}, {}", self.id, size::text(self.length));
+        if self.is_whole() {
+            let order = if self.in_order {
+                "in their order"
+            } else {
+                "in another order, which an import does not mind"
+            };
+            return format!("{window}: all {} segments are here, {order}", self.count);
+        }
+        let mut lines = vec![format!(
+            "{window}, {} segments: an import refuses these handles",
+            self.count
+        )];
+        if !self.missing.is_empty() {
+            let runs = self.missing.iter().map(|(from, to)| {
+                if from == to {
+                    from.to_string()
+                } else {
+                    format!("{from}-{to}")
+                }
+            });
+            let runs: Vec<String> = runs.collect();
+            lines.push(format!("  missing: segment {}", runs.join(", ")));
+        }
+        for (index, position) in &self.doubled {
+            lines.push(format!(
+                "  doubled: segment {index}, again at position {position}"
+            ));
+        }
+        for (position, field) in &self.foreign {
+            lines.push(format!(
+                "  of another window: the handle at position {position} ({field} differs)"
+            ));
+        }
+        if let Some(index) = self.gap {
+            lines.push(format!(
+                "  not side by side: segment {index} does not fit its neighbours"
+            ));
+        }
+        lines.join("\n")
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let missing = self.missing.iter();
+        let doubled = self.doubled.iter();
+        let foreign = self.foreign.iter();
+        json!({
+            "window": {
+                "id": self.id,
+                "length": self.length,
+                "segments": self.count,
+                "whole": self.is_whole(),
+                "in_order": self.in_order,
+                "missing": missing.map(|(from, to)| json!([from, to])).collect::<Vec<_>>(),
+                "doubled": doubled
+                    .map(|(index, at)| json!({ "segment": index, "position": at }))
+                    .collect::<Vec<_>>(),
+                "foreign": foreign
+                    .map(|(at, field)| json!({ "position": at, "field": field }))
+                    .collect::<Vec<_>>(),
+                "gap": self.gap,
+            }
+        })
+    }
+}
+
+/// The runs that are not in `given`, which comes in order.
+fn missing(given: impl Iterator<Item = u32>, count: u32) -> Vec<(u32, u32)> {
+    let mut runs = Vec::new();
+    let mut next = 0;
+    // The end closes the last run.
+    for index in given.chain([count]) {
+        if next < index {
+            runs.push((next, index - 1));
+        }
+        next = index.saturating_add(1);
+    }
+    runs
+}
+
+/// The field by which a handle shows to be of another window.
+fn foreign_field(first: &GpuIpcMemHandle, other: &GpuIpcMemHandle) -> Option<&'static str> {
+    let (window, other_window) = (first.window(), other.window());
+    let differs = [
+        (first.process_id() != other.process_id(), "process_id"),
+        (first.host_id() != other.host_id(), "host_id"),
+        (window.id != other_window.id, "window_id"),
+        (window.length != other_window.length, "window_length"),
+        (
+            window.segment_count != other_window.segment_count,
+            "segment_count",
+        ),
+    ];
+    let mut differing = differs.into_iter().filter(|(differs, _)| *differs);
+    differing.next().map(|(_, field)| field)
+}
+
+/// The first segment that does not fit its neighbours, as far as those are here.
+fn gap(given: &BTreeMap<u32, &GpuIpcMemHandle>) -> Option<u32> {
+    let fits = |index: u32, handle: &GpuIpcMemHandle| {
+        let window = handle.window();
+        let is_last = index.saturating_add(1) >= window.segment_count;
+        let end = window.offset.saturating_add(handle.length());
+        let inner_end = handle.offset_from_base().saturating_add(handle.length());
+        let starts = match index.checked_sub(1) {
+            None => window.offset == 0,
+            Some(before) => {
+                let before = given.get(&before).map(|before| {
+                    let offset = before.window().offset;
+                    offset.saturating_add(before.length())
+                });
+                handle.offset_from_base() == 0 && before.is_none_or(|end| end == window.offset)
+            }
+        };
+        let ends = if is_last {
+            end == window.length
+        } else {
+            inner_end == handle.base_size()
+        };
+        starts && ends
+    };
+    let mut segments = given.iter();
+    segments
+        .find(|(index, handle)| !fits(**index, handle))
+        .map(|(index, _)| *index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuipc::core::{HandleFields, Window};
+
+    /// Three allocations of 100 bytes, from byte 40 of the first to byte 70 of the
+    /// last.
+    fn fields() -> [HandleFields; 3] {
+        let segment = |index: u32, offset_from_base, length, offset| HandleFields {
+            base_size: 100,
+            offset_from_base,
+            length,
+            window: Window {
+                id: 9,
+                length: 230,
+                offset,
+                segment_index: index,
+                segment_count: 3,
+            },
+            fabric: Some([1; 64]),
+            ..HandleFields::default()
+        };
+        [
+            segment(0, 40, 60, 0),
+            segment(1, 0, 100, 60),
+            segment(2, 0, 70, 160),
+        ]
+    }
+
+    fn judge(order: &[usize], change: fn(&mut [HandleFields; 3])) -> Together {
+        let mut fields = fields();
+        change(&mut fields);
+        let handles: Vec<_> = order
+            .iter()
+            .map(|at| GpuIpcMemHandle::new(&fields[*at]).expect("the fields keep the rules"))
+            .collect();
+        Together::of(&handles).expect("a window of several segments")
+    }
+
+    #[test]
+    fn a_whole_window_is_whole_in_any_order() {
+        let whole = judge(&[0, 1, 2], |_| {});
+        assert!(whole.is_whole() && whole.in_order, "{whole:?}");
+        let turned = judge(&[2, 0, 1], |_| {});
+        assert!(turned.is_whole() && !turned.in_order, "{turned:?}");
+    }
+
+    #[test]
+    fn all_that_is_missing_or_doubled_is_named() {
+        let judged = judge(&[1, 1, 1], |_| {});
+        assert_eq!(judged.missing, [(0, 0), (2, 2)]);
+        assert_eq!(judged.doubled, [(1, 1), (1, 2)]);
+        let text = judged.text();
+        assert!(text.contains("missing: segment 0, 2"), "{text}");
+        assert!(
+            text.contains("doubled: segment 1, again at position 2"),
+            "{text}"
+        );
+        assert_eq!(judge(&[0], |_| {}).missing, [(1, 2)]);
+    }
+
+    #[test]
+    fn a_handle_of_another_window_is_named_by_its_field() {
+        let judged = judge(&[0, 1, 2], |fields| fields[1].window.id = 10);
+        assert_eq!(judged.foreign, [(1, "window_id")]);
+        assert_eq!(judged.missing, [(1, 1)]);
+    }
+
+    #[test]
+    fn segments_that_do_not_lie_side_by_side_are_named() {
+        type Change = fn(&mut [HandleFields; 3]);
+        let changes: [(u32, Change); 4] = [
+            (0, |fields| fields[0].base_size = 101),
+            (1, |fields| fields[1].window.offset = 61),
+            (2, |fields| fields[2].offset_from_base = 1),
+            (2, |fields| fields[2].length = 69),
+        ];
+        for (index, change) in changes {
+            assert_eq!(judge(&[0, 1, 2], change).gap, Some(index));
+        }
+    }
+
+    #[test]
+    fn a_made_up_number_of_segments_costs_nothing() {
+        let judged = judge(&[1], |fields| {
+            fields[1].window.segment_count = 100;
+        });
+        assert_eq!(judged.missing, [(0, 0), (2, 99)]);
+    }
+}
