@@ -202,7 +202,8 @@ static void options_that_cannot_be(gpuipc *ipc, const uint8_t *handle) {
     good = options;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import_options_init(&options, 0));
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import_options_init(&options, sizeof options - 1));
-    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import_options_init(&options, sizeof options + 8));
+    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import_options_init(&options, 36));
+    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import_options_init(&options, 5000));
     CHECK(memcmp(&options, &good, sizeof options) == 0);
     OK(gpuipc_import_options_init(&good, sizeof good));
     CHECK(good.struct_size == sizeof good && good.device == -1 && good.type_count == 0);
@@ -213,7 +214,8 @@ static void options_that_cannot_be(gpuipc *ipc, const uint8_t *handle) {
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import(ipc, handle, GPUIPC_HANDLE_BYTES, &options, &mem)); \
     TEXT_HAS(words)
     WRONG(options.struct_size = 0, "struct_size of the options is 0");
-    WRONG(options.struct_size += 8, "struct_size of the options is 40");
+    WRONG(options.struct_size = 36, "struct_size of the options is 36");
+    WRONG(options.struct_size = SIZE_MAX, "struct_size of the options is");
     WRONG(options.device = -2, "device of the options is -2");
     WRONG(options.access = 2, "access of the options is 2");
     WRONG(options.require_live = 2, "require_live of the options is 2");

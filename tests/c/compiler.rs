@@ -119,6 +119,15 @@ impl Compiler {
     }
 }
 
+impl Compiler {
+    /// Makes a program of one source that uses no library of ours.
+    pub(crate) fn plain_program(&self, source: &Path, folder: &Path) -> PathBuf {
+        let program = folder.join(source.file_stem().expect("a source has a name"));
+        run(self.command("c11").arg(source).arg("-o").arg(&program));
+        program
+    }
+}
+
 fn run(command: &mut Command) {
     let output = command.output().expect("the compiler was found before");
     assert!(

@@ -17,7 +17,7 @@ fn fresh() -> String {
     // heapless::Vec for the Vec of std).
     let bindings = cbindgen::Builder::new()
         .with_config(config)
-        .with_crate(&ffi)
+        .with_crate(ffi.join("abi"))
         .with_src(workspace.join("core/src/handle.rs"))
         .with_src(workspace.join("core/src/slot.rs"))
         .generate()

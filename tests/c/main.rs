@@ -4,6 +4,7 @@
 //! Cargo puts both libraries and the emulated driver beside this test binary.
 //! Where there is no C compiler, each test that needs one prints `SKIP`.
 
+mod abi;
 mod compiler;
 mod header;
 mod programs;

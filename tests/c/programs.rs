@@ -186,6 +186,16 @@ fn bad_input_gives_the_named_status() {
 }
 
 #[test]
+fn options_errors_in_numbers_cancelling_and_log_lines() {
+    run("calls.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn valgrind_finds_nothing_in_options_errors_cancelling_and_log_lines() {
+    run("calls.c", Library::Static, &[], Under::Valgrind);
+}
+
+#[test]
 fn valgrind_finds_nothing_in_sharing_cuda_malloc_memory() {
     run(
         "share.c",

@@ -37,6 +37,29 @@ pub const GPUIPC_LIVENESS_REFERENCED: u32 = 2;
 /// whether its owner has freed it meanwhile.
 pub const GPUIPC_LIVENESS_OFFER_LIVES: u32 = 3;
 
+/// Whose processes are trusted: as `GPUIPC_TRUST` says, else the own user and root.
+pub const GPUIPC_TRUST_DEFAULT: u32 = 0;
+/// The own user, and root.
+pub const GPUIPC_TRUST_SAME_USER: u32 = 1;
+/// Also the users in `trusted_uids`.
+pub const GPUIPC_TRUST_USERS: u32 = 2;
+/// Everyone who holds the handle. For containers whose user namespaces have no
+/// common users.
+pub const GPUIPC_TRUST_TOKEN_ALONE: u32 = 3;
+
+/// No log lines.
+pub const GPUIPC_LOG_OFF: u32 = 0;
+/// What went wrong and cannot be told by a status.
+pub const GPUIPC_LOG_ERROR: u32 = 1;
+/// What failed to be undone.
+pub const GPUIPC_LOG_WARN: u32 = 2;
+/// Fallbacks that were taken.
+pub const GPUIPC_LOG_INFO: u32 = 3;
+/// Each step, and failures that were handled.
+pub const GPUIPC_LOG_DEBUG: u32 = 4;
+/// Each driver call with its time.
+pub const GPUIPC_LOG_TRACE: u32 = 5;
+
 /// In `attributes` of a handle: `slot_1` is a ticket.
 pub const GPUIPC_ATTRIBUTE_TICKET: u32 = 1;
 /// In `attributes` of a handle: the memory is from a pool, `slot_0` is its pointer.

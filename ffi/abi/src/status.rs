@@ -68,7 +68,7 @@ pub const GPUIPC_NO_TYPE_WORKED: u32 = 83;
 pub const GPUIPC_OTHER_HOST: u32 = 84;
 /// The driver, the device or this version of the library lacks what this needs.
 pub const GPUIPC_UNSUPPORTED: u32 = 85;
-/// The caller's cancel flag was set (not from calls of this version's C interface).
+/// The caller's cancel flag was set.
 pub const GPUIPC_CANCELLED: u32 = 86;
 /// The handles are not the segments of one window.
 pub const GPUIPC_NOT_ONE_WINDOW: u32 = 87;

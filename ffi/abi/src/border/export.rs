@@ -1,0 +1,197 @@
+//! Offering memory to other processes.
+
+use super::{
+    AttemptRoom, TextRoom, buffer, call, given, options, put_bytes, put_defaults, release,
+};
+use crate::attempts::CAttempt;
+use crate::failure::Failure;
+use crate::objects::{self, Exported, Library};
+use crate::options::ExportOptions;
+use crate::status::CStatus;
+use core::ffi::c_char;
+use gpuipc::HANDLE_BYTES;
+use std::mem::MaybeUninit;
+
+/// Offers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`) to other
+/// processes, by every type of sharing that the memory allows: `cuMemAlloc`
+/// memory by legacy IPC, `cuMemCreate` memory by the handle types that it was
+/// created for. Needs no current context and leaves the caller's as it was.
+/// The first export starts a thread that answers importers.
+///
+/// `*out` is to be given to `gpuipc_exported_free`, which ends the offer. Until
+/// then `cuMemCreate` memory stays allocated, whatever its owner frees;
+/// `cuMemAlloc` memory its owner must keep.
+///
+/// Fails with `GPUIPC_NOT_EXPORTABLE` (the error's text has the kind of memory
+/// and the cure), `GPUIPC_INVALID_ARGUMENT` for `len` 0, `GPUIPC_BROKER_START`,
+/// `GPUIPC_DRIVER_CALL`, `GPUIPC_FORKED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_export(
+    ipc: Option<&Library>,
+    ptr: u64,
+    len: usize,
+    out: Option<&mut MaybeUninit<Box<Exported>>>,
+) -> CStatus {
+    call("gpuipc_export", || {
+        let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
+        out.write(Box::new(ipc.export(
+            ptr,
+            len,
+            &gpuipc::ExportOptions::default(),
+        )?));
+        Ok(())
+    })
+}
+
+/// As `gpuipc_export`, with options. `options` may be NULL: the defaults.
+///
+/// Fails as `gpuipc_export`, and with `GPUIPC_INVALID_ARGUMENT` for options that
+/// cannot be.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_export_with(
+    ipc: Option<&Library>,
+    ptr: u64,
+    len: usize,
+    options: *const ExportOptions,
+    out: Option<&mut MaybeUninit<Box<Exported>>>,
+) -> CStatus {
+    call("gpuipc_export_with", || {
+        let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
+        // SAFETY: the caller's promise, for the time of this call.
+        let options = match unsafe { self::options(options) }? {
+            None => gpuipc::ExportOptions::default(),
+            Some(options) => options.check()?,
+        };
+        out.write(Box::new(ipc.export(ptr, len, &options)?));
+        Ok(())
+    })
+}
+
+/// Fills `options` with the defaults. `struct_size` is
+/// `sizeof(gpuipc_export_options)` where the caller is compiled.
+///
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for a size that no header has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_export_options_init(
+    options: *mut ExportOptions,
+    struct_size: usize,
+) -> CStatus {
+    call("gpuipc_export_options_init", || {
+        // SAFETY: the caller's promise.
+        unsafe { put_defaults(options, struct_size) }
+    })
+}
+
+/// How many handles describe the memory: one for memory inside one allocation,
+/// which is all that this version exports.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_exported_handle_count(
+    exported: Option<&Exported>,
+    out: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_exported_handle_count", || {
+        let (exported, out) = (given("exported", exported)?, given("out", out)?);
+        out.write(exported.handles().len());
+        Ok(())
+    })
+}
+
+/// Writes the bytes of handle `index`, `GPUIPC_HANDLE_BYTES` of them, into
+/// `buffer`, which has `size` bytes and needs no alignment. Send them to the
+/// importer by any means, unchanged; of several handles one after the other.
+/// Who holds the bytes may ask for the memory: keep them like a password.
+///
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for an index beyond the last,
+/// `GPUIPC_BUFFER_TOO_SMALL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_exported_handle_bytes(
+    exported: Option<&Exported>,
+    index: usize,
+    buffer: *mut u8,
+    size: usize,
+) -> CStatus {
+    call("gpuipc_exported_handle_bytes", || {
+        let exported = given("exported", exported)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let buffer = unsafe { self::buffer("buffer", buffer, size) }?;
+        let bytes = exported.handle_bytes(index)?;
+        if size < HANDLE_BYTES {
+            return Err(Failure::room(size, HANDLE_BYTES));
+        }
+        put_bytes(buffer, &bytes);
+        Ok(())
+    })
+}
+
+/// Writes the bytes of all handles, one after the other, into `buffer` of `size`
+/// bytes, and how many there are into `*needed`: what `gpuipc_import` takes. With
+/// size 0 it only writes `*needed`, and the buffer may be NULL; with a buffer,
+/// `needed` may be NULL.
+///
+/// Fails with `GPUIPC_BUFFER_TOO_SMALL`, and then writes `*needed` only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_exported_bytes(
+    exported: Option<&Exported>,
+    buffer: *mut u8,
+    size: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_exported_bytes", || {
+        let bytes = given("exported", exported)?.bytes();
+        let room = match size {
+            0 if needed.is_none() => return Err(Failure::null("needed")),
+            0 => &mut [],
+            // SAFETY: the caller's promise, for the time of this call.
+            _ => unsafe { self::buffer("buffer", buffer, size) }?,
+        };
+        if let Some(needed) = needed {
+            needed.write(bytes.len());
+        }
+        if size > 0 && size < bytes.len() {
+            return Err(Failure::room(size, bytes.len()));
+        }
+        put_bytes(room, &bytes);
+        Ok(())
+    })
+}
+
+/// The types that the memory was made for but that could not be exported, and
+/// why: a line each, empty if there are none. A text function: see above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_exported_attempts(
+    exported: Option<&Exported>,
+    buffer: *mut c_char,
+    size: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_exported_attempts", || {
+        let exported = given("exported", exported)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let room = unsafe { TextRoom::new(buffer, size, needed) }?;
+        room.put(&objects::lines(exported.attempts()))
+    })
+}
+
+/// The same attempts as structs. An array function: see above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_exported_attempt_list(
+    exported: Option<&Exported>,
+    attempts: *mut CAttempt,
+    capacity: usize,
+    count: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_exported_attempt_list", || {
+        let exported = given("exported", exported)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let room = unsafe { AttemptRoom::new(attempts, capacity, count) }?;
+        room.put(exported.attempts())
+    })
+}
+
+/// Ends the offer, unless the same allocation is exported elsewhere in this
+/// process, too. NULL is allowed. Importers that have mapped the memory keep
+/// their mappings; later ones find the offer withdrawn.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_exported_free(exported: Option<Box<Exported>>) {
+    release("gpuipc_exported_free", exported);
+}

@@ -1,0 +1,152 @@
+//! What was imported.
+
+use super::{AttemptRoom, TextRoom, buffer, bytes, call, given, initialized, release};
+use crate::attempts::CAttempt;
+use crate::objects::{self, Mem};
+use crate::status::CStatus;
+use crate::values;
+use core::ffi::c_char;
+use std::mem::MaybeUninit;
+
+/// The address (a `CUdeviceptr`) of the first byte that was exported.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_mem_ptr(mem: Option<&Mem>, out: Option<&mut MaybeUninit<u64>>) -> CStatus {
+    call("gpuipc_mem_ptr", || {
+        let (mem, out) = (given("mem", mem)?, given("out", out)?);
+        out.write(mem.mem.device_ptr());
+        Ok(())
+    })
+}
+
+/// How many bytes were exported.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_mem_len(
+    mem: Option<&Mem>,
+    out: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_mem_len", || {
+        let (mem, out) = (given("mem", mem)?, given("out", out)?);
+        out.write(mem.mem.len());
+        Ok(())
+    })
+}
+
+/// How the memory was reached: one of `GPUIPC_TYPE_...`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_mem_type_used(
+    mem: Option<&Mem>,
+    out: Option<&mut MaybeUninit<u32>>,
+) -> CStatus {
+    call("gpuipc_mem_type_used", || {
+        let (mem, out) = (given("mem", mem)?, given("out", out)?);
+        out.write(values::type_used(mem.mem.type_used()));
+        Ok(())
+    })
+}
+
+/// What was known about the memory when it was imported: one of
+/// `GPUIPC_LIVENESS_...`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_mem_liveness(
+    mem: Option<&Mem>,
+    out: Option<&mut MaybeUninit<u32>>,
+) -> CStatus {
+    call("gpuipc_mem_liveness", || {
+        let (mem, out) = (given("mem", mem)?, given("out", out)?);
+        out.write(values::liveness(mem.mem.liveness()));
+        Ok(())
+    })
+}
+
+/// The device that maps the memory, by this process's ordinal.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_mem_device(
+    mem: Option<&Mem>,
+    out: Option<&mut MaybeUninit<i32>>,
+) -> CStatus {
+    call("gpuipc_mem_device", || {
+        let (mem, out) = (given("mem", mem)?, given("out", out)?);
+        out.write(mem.mem.device());
+        Ok(())
+    })
+}
+
+/// The types that were tried before the one that worked, and why each failed: a
+/// line each, empty if there are none. A text function: see above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_mem_attempts(
+    mem: Option<&Mem>,
+    buffer: *mut c_char,
+    size: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_mem_attempts", || {
+        let mem = given("mem", mem)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let room = unsafe { TextRoom::new(buffer, size, needed) }?;
+        room.put(&objects::lines(mem.attempts()))
+    })
+}
+
+/// The same attempts as structs. An array function: see above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_mem_attempt_list(
+    mem: Option<&Mem>,
+    attempts: *mut CAttempt,
+    capacity: usize,
+    count: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_mem_attempt_list", || {
+        let mem = given("mem", mem)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let room = unsafe { AttemptRoom::new(attempts, capacity, count) }?;
+        room.put(mem.attempts())
+    })
+}
+
+/// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
+///
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory, and with
+/// `GPUIPC_DRIVER_CALL`, after which `to` holds anything.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_mem_read(
+    mem: Option<&Mem>,
+    offset: usize,
+    to: *mut u8,
+    size: usize,
+) -> CStatus {
+    call("gpuipc_mem_read", || {
+        let mem = given("mem", mem)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let to = unsafe { buffer("to", to, size) }?;
+        objects::check_range(offset, size, mem.mem.len())?;
+        Ok(mem.mem.read(offset, initialized(to))?)
+    })
+}
+
+/// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
+/// returns the bytes are there, and so is all other work of that context done.
+///
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory,
+/// `GPUIPC_DRIVER_CALL` (also where the mapping may be read only).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_mem_write(
+    mem: Option<&Mem>,
+    offset: usize,
+    from: *const u8,
+    size: usize,
+) -> CStatus {
+    call("gpuipc_mem_write", || {
+        let mem = given("mem", mem)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let from = unsafe { bytes("from", from, size) }?;
+        Ok(mem.mem.write(offset, from)?)
+    })
+}
+
+/// Unmaps the memory. NULL is allowed. Does not wait for the GPU: work that uses
+/// the memory must have ended. Changes no thread's current context.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_mem_free(mem: Option<Box<Mem>>) {
+    release("gpuipc_mem_free", mem);
+}
