@@ -33,6 +33,14 @@ impl Language {
         }
     }
 
+    /// What programs are written in.
+    const fn standard(self) -> &'static str {
+        match self {
+            Self::C => "c11",
+            Self::Cpp => "c++17",
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::C => "c",
@@ -93,12 +101,20 @@ impl Compiler {
         run(self.command(standard).arg("-fsyntax-only").arg(source));
     }
 
-    /// Makes a program of one source in `folder`, linked as the header's users link.
-    pub(crate) fn program(&self, source: &Path, library: Library, folder: &Path) -> PathBuf {
+    /// Makes a program of one source in `folder`, linked as the header's users link,
+    /// with more of the compiler's flags.
+    pub(crate) fn program(
+        &self,
+        source: &Path,
+        library: Library,
+        folder: &Path,
+        flags: &[&str],
+    ) -> PathBuf {
         let program = folder.join(source.file_stem().expect("a source has a name"));
         let libraries = crate::libraries();
-        let mut command = self.command("c11");
+        let mut command = self.command(self.language.standard());
         command
+            .args(flags)
             .arg(source)
             .args(["-x", "none"])
             .arg("-o")
@@ -120,6 +136,19 @@ impl Compiler {
 }
 
 impl Compiler {
+    /// Whether the compiler makes programs with these flags.
+    pub(crate) fn takes(&self, flags: &[&str]) -> bool {
+        let mut command = self.command(self.language.standard());
+        let made = command
+            .args(flags)
+            .arg(crate::sources().join("empty.c"))
+            .args(["-o", "/dev/null"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        made.is_ok_and(|status| status.success())
+    }
+
     /// Makes a program of one source that uses no library of ours.
     pub(crate) fn plain_program(&self, source: &Path, folder: &Path) -> PathBuf {
         let program = folder.join(source.file_stem().expect("a source has a name"));

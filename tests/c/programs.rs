@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FOUND: &str = "99";
 
 /// Two folders of one test's own, removed with all that is in them.
-struct Folders {
+pub(crate) struct Folders {
     /// What the emulated driver and the brokers work in.
     machine: PathBuf,
     /// Where the program is made.
-    made: PathBuf,
+    pub(crate) made: PathBuf,
 }
 
 impl Folders {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("gpuipc-c-{}-{number}", std::process::id());
@@ -59,6 +59,25 @@ impl Drop for Folders {
     }
 }
 
+/// gcc's and clang's checks of addresses, leaks and undefined behaviour.
+const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+/// What a program runs with on the emulated driver: nothing of the caller's.
+pub(crate) fn emulated(command: &mut Command, folders: &Folders) {
+    command
+        .env("GPUIPC_LIBCUDA", libraries().join("libgpuipc_emulated.so"))
+        .env("GPUIPC_EMULATED_DIR", folders.gpu())
+        .env("GPUIPC_SOCKET_DIR", folders.sockets())
+        .env("GPUIPC_LOG", "off")
+        .env_remove("GPUIPC_TYPES")
+        .env_remove("GPUIPC_TIMEOUT_MS")
+        .env_remove("GPUIPC_TRUST")
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        // Cargo's, which would find the shared library instead of the program's own path.
+        .env_remove("LD_LIBRARY_PATH")
+        .stdin(Stdio::null());
+}
+
 /// Compiles `source` and runs it with `arguments`. `None`: what it takes is not
 /// installed.
 fn output(
@@ -68,30 +87,32 @@ fn output(
     under: Under,
     log: &str,
 ) -> Option<Output> {
-    let Some(compiler) = Compiler::find(Language::C) else {
-        skip(Language::C.missing());
+    let language = match source.ends_with(".cpp") {
+        true => Language::Cpp,
+        false => Language::C,
+    };
+    let Some(compiler) = Compiler::find(language) else {
+        skip(language.missing());
         return None;
     };
+    if !compiler.takes(under.flags()) {
+        skip(&format!("the compiler does not take {:?}", under.flags()));
+        return None;
+    }
     if matches!(under, Under::Valgrind) && !exists("valgrind") {
         skip("valgrind not installed");
         return None;
     }
     let folders = Folders::new();
-    let program = compiler.program(&sources().join(source), library, &folders.made);
+    let program = compiler.program(
+        &sources().join(source),
+        library,
+        &folders.made,
+        under.flags(),
+    );
     let mut command = under.command(&program);
-    command
-        .args(arguments)
-        .env("GPUIPC_LIBCUDA", libraries().join("libgpuipc_emulated.so"))
-        .env("GPUIPC_EMULATED_DIR", folders.gpu())
-        .env("GPUIPC_SOCKET_DIR", folders.sockets())
-        .env("GPUIPC_LOG", log)
-        .env_remove("GPUIPC_TYPES")
-        .env_remove("GPUIPC_TIMEOUT_MS")
-        .env_remove("GPUIPC_TRUST")
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        // Cargo's, which would find the shared library instead of the program's own path.
-        .env_remove("LD_LIBRARY_PATH")
-        .stdin(Stdio::null());
+    emulated(&mut command, &folders);
+    command.args(arguments).env("GPUIPC_LOG", log);
     Some(command.output().expect("the program can be started"))
 }
 
@@ -100,12 +121,24 @@ fn output(
 enum Under {
     Nothing,
     Valgrind,
+    /// What gcc and clang build into the program; Rust's code is as it was.
+    Sanitizers,
+    /// Made with the compiler's link-time optimization.
+    Lto,
 }
 
 impl Under {
+    const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Nothing | Self::Valgrind => &[],
+            Self::Sanitizers => &SANITIZERS,
+            Self::Lto => &["-flto", "-O2"],
+        }
+    }
+
     fn command(self, program: &Path) -> Command {
         match self {
-            Self::Nothing => Command::new(program),
+            Self::Nothing | Self::Sanitizers | Self::Lto => Command::new(program),
             Self::Valgrind => {
                 let mut command = Command::new("valgrind");
                 command
@@ -137,7 +170,7 @@ fn run(source: &str, library: Library, arguments: &[&str], under: Under) {
     );
 }
 
-fn exists(program: &str) -> bool {
+pub(crate) fn exists(program: &str) -> bool {
     Command::new(program)
         .arg("--version")
         .stdout(Stdio::null())
@@ -213,6 +246,45 @@ fn valgrind_finds_nothing_in_sharing_vmm_memory() {
 #[test]
 fn valgrind_finds_nothing_in_bad_input() {
     run("bad_input.c", Library::Static, &[], Under::Valgrind);
+}
+
+#[test]
+fn cpp_owners_share_move_and_give_back() {
+    for library in [Library::Static, Library::Shared] {
+        run("owners.cpp", library, &[], Under::Nothing);
+    }
+}
+
+#[test]
+fn valgrind_finds_nothing_in_cpp_owners() {
+    run("owners.cpp", Library::Static, &[], Under::Valgrind);
+}
+
+#[test]
+fn sanitizers_find_nothing_in_cpp_owners() {
+    run("owners.cpp", Library::Static, &[], Under::Sanitizers);
+}
+
+#[test]
+fn sanitizers_find_nothing_in_sharing() {
+    for memory in ["cuda-malloc", "vmm-fd"] {
+        run("share.c", Library::Static, &[memory], Under::Sanitizers);
+    }
+}
+
+#[test]
+fn sanitizers_find_nothing_in_bad_input() {
+    run("bad_input.c", Library::Static, &[], Under::Sanitizers);
+}
+
+#[test]
+fn sanitizers_find_nothing_in_options_errors_cancelling_and_log_lines() {
+    run("calls.c", Library::Static, &[], Under::Sanitizers);
+}
+
+#[test]
+fn a_program_with_link_time_optimization_shares() {
+    run("share.c", Library::Static, &["vmm-fd"], Under::Lto);
 }
 
 #[test]

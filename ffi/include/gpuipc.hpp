@@ -1,0 +1,359 @@
+// gpuipc for C++17: owners that give back what they hold, over the C interface of
+// gpuipc.h, which has the full description of every call. The namespace is
+// gpuipcxx, since gpuipc is a type of C.
+//
+//     gpuipcxx::ipc ipc;                                     // in the exporter
+//     gpuipcxx::exported offer = ipc.export_memory(ptr, len);
+//     std::vector<std::uint8_t> bytes = offer.bytes();     // send them by any means
+//
+//     gpuipcxx::mem mem = ipc.import_memory(bytes);          // in the importer
+//     use(mem.ptr(), mem.size());                          // unmapped at the end
+//
+// Owners are move-only; an empty one (default-made, or moved from) may be destroyed
+// and assigned to, and is false. Every call that can fail throws gpuipcxx::error, or,
+// given a std::error_code as its last argument, sets that one and gives an empty
+// result. std::bad_alloc aside, nothing else is thrown. Threads, forks and
+// lifetimes are as gpuipc.h says.
+#ifndef GPUIPC_HPP
+#define GPUIPC_HPP
+
+#include "gpuipc.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace gpuipcxx {
+
+enum class type : std::uint8_t {
+    same_process = GPUIPC_TYPE_SAME_PROCESS,
+    runtime_ipc = GPUIPC_TYPE_RUNTIME_IPC,
+    posix_fd = GPUIPC_TYPE_POSIX_FD,
+    fabric = GPUIPC_TYPE_FABRIC,
+};
+enum class access : std::uint32_t {
+    read_write = GPUIPC_ACCESS_READ_WRITE,
+    read_only = GPUIPC_ACCESS_READ_ONLY,
+};
+enum class liveness : std::uint32_t {
+    unknown = GPUIPC_LIVENESS_UNKNOWN,
+    memory_unchanged = GPUIPC_LIVENESS_MEMORY_UNCHANGED,
+    referenced = GPUIPC_LIVENESS_REFERENCED,
+    offer_lives = GPUIPC_LIVENESS_OFFER_LIVES,
+};
+enum class trust : std::uint32_t {
+    from_environment = GPUIPC_TRUST_DEFAULT,
+    same_user = GPUIPC_TRUST_SAME_USER,
+    users = GPUIPC_TRUST_USERS,
+    token_alone = GPUIPC_TRUST_TOKEN_ALONE,
+};
+enum class memory : std::uint32_t {
+    cuda_malloc = GPUIPC_MEMORY_CUDA_MALLOC,
+    vmm_fd = GPUIPC_MEMORY_VMM_FD,
+    vmm_fabric = GPUIPC_MEMORY_VMM_FABRIC,
+};
+
+// The category of GPUIPC_... statuses.
+inline const std::error_category &category() noexcept {
+    struct statuses final : std::error_category {
+        const char *name() const noexcept override { return "gpuipc"; }
+        std::string message(int value) const override {
+            return gpuipc_status_text(static_cast<gpuipc_status>(value));
+        }
+    };
+    static const statuses instance;
+    return instance;
+}
+
+inline std::error_code make_code(gpuipc_status status) noexcept {
+    return {static_cast<int>(status), category()};
+}
+
+// What this thread's last call said, in full; empty after success.
+inline std::string last_error() {
+    std::size_t needed = 0;
+    if (gpuipc_last_error(nullptr, 0, &needed) != GPUIPC_OK || needed == 0) {
+        return {};
+    }
+    std::string text(needed, '\0');
+    gpuipc_last_error(text.data(), needed, nullptr);
+    text.resize(needed - 1);
+    return text;
+}
+
+// What was tried in this thread's last call, and how each failed.
+inline std::vector<gpuipc_attempt> last_error_attempts() {
+    std::size_t count = 0;
+    gpuipc_last_error_attempts(nullptr, 0, &count);
+    std::vector<gpuipc_attempt> attempts(count);
+    if (count > 0) {
+        gpuipc_last_error_attempts(attempts.data(), count, nullptr);
+    }
+    return attempts;
+}
+
+// what() is the text in full; code() compares with make_code(GPUIPC_...).
+class error : public std::system_error {
+  public:
+    explicit error(gpuipc_status status)
+        : std::system_error(make_code(status)), text_(last_error()), attempts_(last_error_attempts()) {
+        gpuipc_last_error_read(&numbers_);
+    }
+    const char *what() const noexcept override { return text_.c_str(); }
+    gpuipc_status status() const noexcept { return static_cast<gpuipc_status>(code().value()); }
+    const std::vector<gpuipc_attempt> &attempts() const noexcept { return attempts_; }
+    // The kind of memory, and the code of the driver or the kernel.
+    const gpuipc_error &numbers() const noexcept { return numbers_; }
+
+  private:
+    std::string text_;
+    std::vector<gpuipc_attempt> attempts_;
+    gpuipc_error numbers_{};
+};
+
+namespace detail {
+
+inline void check(gpuipc_status status) {
+    if (status != GPUIPC_OK) {
+        throw error(status);
+    }
+}
+
+inline bool check(gpuipc_status status, std::error_code &code) noexcept {
+    code = status == GPUIPC_OK ? std::error_code() : make_code(status);
+    return status == GPUIPC_OK;
+}
+
+template <auto Free> struct deleter {
+    template <class T> void operator()(T *object) const noexcept { Free(object); }
+};
+template <class T, auto Free> using owner = std::unique_ptr<T, deleter<Free>>;
+
+// What a getter of C writes.
+template <class T, class Object>
+T get(gpuipc_status (*getter)(const Object *, T *), const Object *object) {
+    T value{};
+    check(getter(object, &value));
+    return value;
+}
+
+template <class Object>
+std::vector<gpuipc_attempt> attempts(gpuipc_status (*list)(const Object *, gpuipc_attempt *, std::size_t,
+                                                           std::size_t *),
+                                     const Object *object) {
+    std::size_t count = 0;
+    check(list(object, nullptr, 0, &count));
+    std::vector<gpuipc_attempt> attempts(count);
+    if (count > 0) {
+        check(list(object, attempts.data(), count, nullptr));
+    }
+    return attempts;
+}
+
+// The types for a struct of C; more than it has room for are refused by the library.
+inline void put_types(const std::vector<type> &types, std::uint8_t &count, std::uint8_t (&places)[7]) noexcept {
+    count = types.size() < 8 ? static_cast<std::uint8_t>(types.size()) : std::uint8_t{8};
+    for (std::size_t i = 0; i < types.size() && i < 7; i++) {
+        places[i] = static_cast<std::uint8_t>(types[i]);
+    }
+}
+
+} // namespace detail
+
+// How the library is opened: what goes before the environment.
+struct open_options {
+    std::string socket_dir; // empty: GPUIPC_SOCKET_DIR
+    gpuipcxx::trust trust = gpuipcxx::trust::from_environment;
+    std::vector<std::uint32_t> trusted_uids; // with trust::users
+};
+
+struct export_options {
+    std::vector<type> types; // empty: all that the memory allows
+};
+
+// Ends other threads' imports.
+class cancel {
+  public:
+    cancel() {
+        gpuipc_cancel *made = nullptr;
+        detail::check(gpuipc_cancel_new(&made));
+        object_.reset(made);
+    }
+    void set(bool cancelled = true) noexcept { gpuipc_cancel_set(object_.get(), cancelled ? 1 : 0); }
+    const gpuipc_cancel *get() const noexcept { return object_.get(); }
+
+  private:
+    detail::owner<gpuipc_cancel, gpuipc_cancel_free> object_;
+};
+
+struct import_options {
+    std::optional<int> device; // none: the current context's
+    gpuipcxx::access access = gpuipcxx::access::read_write;
+    bool require_live = false;
+    std::chrono::milliseconds timeout{0}; // 0: GPUIPC_TIMEOUT_MS, else five seconds
+    std::vector<type> types;              // empty: GPUIPC_TYPES, else all
+    const gpuipcxx::cancel *cancel = nullptr;
+};
+
+// Memory on offer; its end ends the offer.
+class exported {
+  public:
+    exported() noexcept = default;
+    explicit exported(gpuipc_exported *object) noexcept : object_(object) {}
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+    const gpuipc_exported *get() const noexcept { return object_.get(); }
+    void reset() noexcept { object_.reset(); }
+
+    // All handles, one after the other: what the importer needs.
+    std::vector<std::uint8_t> bytes() const {
+        std::size_t needed = 0;
+        detail::check(gpuipc_exported_bytes(get(), nullptr, 0, &needed));
+        std::vector<std::uint8_t> bytes(needed);
+        detail::check(gpuipc_exported_bytes(get(), bytes.data(), needed, nullptr));
+        return bytes;
+    }
+    std::size_t handle_count() const { return detail::get(gpuipc_exported_handle_count, get()); }
+    std::vector<gpuipc_attempt> attempts() const {
+        return detail::attempts(gpuipc_exported_attempt_list, get());
+    }
+
+  private:
+    detail::owner<gpuipc_exported, gpuipc_exported_free> object_;
+};
+
+// Another process's memory, mapped here; its end unmaps.
+class mem {
+  public:
+    mem() noexcept = default;
+    explicit mem(gpuipc_mem *object) noexcept : object_(object) {}
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+    const gpuipc_mem *get() const noexcept { return object_.get(); }
+    void reset() noexcept { object_.reset(); }
+
+    std::uint64_t ptr() const { return detail::get(gpuipc_mem_ptr, get()); }
+    std::size_t size() const { return detail::get(gpuipc_mem_len, get()); }
+    int device() const { return detail::get(gpuipc_mem_device, get()); }
+    type type_used() const { return static_cast<type>(detail::get(gpuipc_mem_type_used, get())); }
+    gpuipcxx::liveness liveness() const {
+        return static_cast<gpuipcxx::liveness>(detail::get(gpuipc_mem_liveness, get()));
+    }
+    std::vector<gpuipc_attempt> attempts() const { return detail::attempts(gpuipc_mem_attempt_list, get()); }
+    void read(std::size_t offset, void *to, std::size_t size) const {
+        detail::check(gpuipc_mem_read(get(), offset, static_cast<std::uint8_t *>(to), size));
+    }
+    void write(std::size_t offset, const void *from, std::size_t size) const {
+        detail::check(gpuipc_mem_write(get(), offset, static_cast<const std::uint8_t *>(from), size));
+    }
+
+  private:
+    detail::owner<gpuipc_mem, gpuipc_mem_free> object_;
+};
+
+// GPU memory of this process that can be shared, for programs without an allocator.
+class buffer {
+  public:
+    buffer() noexcept = default;
+    explicit buffer(gpuipc_buffer *object) noexcept : object_(object) {}
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+    const gpuipc_buffer *get() const noexcept { return object_.get(); }
+    void reset() noexcept { object_.reset(); }
+
+    std::uint64_t ptr() const { return detail::get(gpuipc_buffer_ptr, get()); }
+    std::size_t size() const { return detail::get(gpuipc_buffer_len, get()); }
+    void read(std::size_t offset, void *to, std::size_t size) const {
+        detail::check(gpuipc_buffer_read(get(), offset, static_cast<std::uint8_t *>(to), size));
+    }
+    void write(std::size_t offset, const void *from, std::size_t size) const {
+        detail::check(gpuipc_buffer_write(get(), offset, static_cast<const std::uint8_t *>(from), size));
+    }
+
+  private:
+    detail::owner<gpuipc_buffer, gpuipc_buffer_free> object_;
+};
+
+// The library, opened.
+class ipc {
+  public:
+    explicit ipc(const open_options &options = {}) { detail::check(open(options)); }
+    ipc(const open_options &options, std::error_code &code) { detail::check(open(options), code); }
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+    const ::gpuipc *get() const noexcept { return object_.get(); }
+
+    exported export_memory(std::uint64_t ptr, std::size_t len, const export_options &options = {}) const {
+        gpuipc_exported *made = nullptr;
+        detail::check(do_export(ptr, len, options, &made));
+        return exported(made);
+    }
+    exported export_memory(std::uint64_t ptr, std::size_t len, const export_options &options,
+                           std::error_code &code) const noexcept {
+        gpuipc_exported *made = nullptr;
+        detail::check(do_export(ptr, len, options, &made), code);
+        return exported(made);
+    }
+    mem import_memory(const std::uint8_t *handles, std::size_t len, const import_options &options = {}) const {
+        gpuipc_mem *made = nullptr;
+        detail::check(do_import(handles, len, options, &made));
+        return mem(made);
+    }
+    mem import_memory(const std::uint8_t *handles, std::size_t len, const import_options &options,
+                      std::error_code &code) const noexcept {
+        gpuipc_mem *made = nullptr;
+        detail::check(do_import(handles, len, options, &made), code);
+        return mem(made);
+    }
+    mem import_memory(const std::vector<std::uint8_t> &handles, const import_options &options = {}) const {
+        return import_memory(handles.data(), handles.size(), options);
+    }
+    buffer allocate(int device, gpuipcxx::memory memory, std::size_t len) const {
+        gpuipc_buffer *made = nullptr;
+        detail::check(gpuipc_buffer_new(get(), device, static_cast<std::uint32_t>(memory), len, &made));
+        return buffer(made);
+    }
+
+  private:
+    gpuipc_status open(const open_options &options) noexcept {
+        gpuipc_open_options c;
+        gpuipc_open_options_init(&c, sizeof c);
+        c.socket_dir = options.socket_dir.empty() ? nullptr : options.socket_dir.c_str();
+        c.trust = static_cast<std::uint32_t>(options.trust);
+        c.trusted_uid_count = static_cast<std::uint32_t>(options.trusted_uids.size());
+        c.trusted_uids = options.trusted_uids.data();
+        ::gpuipc *made = nullptr;
+        const gpuipc_status status = gpuipc_open_with(&c, &made);
+        object_.reset(made);
+        return status;
+    }
+    gpuipc_status do_export(std::uint64_t ptr, std::size_t len, const export_options &options,
+                            gpuipc_exported **made) const noexcept {
+        gpuipc_export_options c;
+        gpuipc_export_options_init(&c, sizeof c);
+        detail::put_types(options.types, c.type_count, c.types);
+        return gpuipc_export_with(get(), ptr, len, &c, made);
+    }
+    gpuipc_status do_import(const std::uint8_t *handles, std::size_t len, const import_options &options,
+                            gpuipc_mem **made) const noexcept {
+        gpuipc_import_options c;
+        gpuipc_import_options_init(&c, sizeof c);
+        c.device = options.device.value_or(-1);
+        c.access = static_cast<std::uint32_t>(options.access);
+        c.require_live = options.require_live ? 1 : 0;
+        // C's 0 is the default, so no less than 1 ms can be asked for.
+        const auto ms = options.timeout.count();
+        c.timeout_ms = ms > UINT32_MAX ? UINT32_MAX : ms < 0 ? 1 : static_cast<std::uint32_t>(ms);
+        detail::put_types(options.types, c.type_count, c.types);
+        c.cancel = options.cancel != nullptr ? options.cancel->get() : nullptr;
+        return gpuipc_import(get(), handles, len, &c, made);
+    }
+
+    detail::owner<::gpuipc, gpuipc_close> object_;
+};
+
+} // namespace gpuipcxx
+
+#endif
