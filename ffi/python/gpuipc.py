@@ -1,0 +1,528 @@
+"""Share GPU memory between processes, from Python: gpuipc.h by ctypes alone.
+
+    with gpuipc.Ipc() as ipc:                             # in the exporter
+        with ipc.export(tensor.data_ptr(), tensor.nbytes) as offer:
+            send(offer.handles)                           # bytes, by any means
+            wait_until_imported()
+
+    with gpuipc.Ipc() as ipc:                             # in the importer
+        with ipc.import_(handles) as mem:
+            view = torch.as_tensor(mem.view("<f4"))       # or cupy.asarray(mem)
+            ...
+            del view                                      # before the memory goes
+
+Each object gives back what it holds at the end of its `with`, by `close`, or when it
+is collected; what it needs it holds by itself, so the order does not matter. Threads
+may share objects. Nothing waits for the GPU: work that uses imported memory must have
+ended before that is closed. A failed call raises Error, with the status, the full text
+and every attempt. A process forked from one that used CUDA cannot use it: start
+workers with multiprocessing's "spawn".
+
+The library is libgpuipc.so where the loader finds it, or what the environment
+variable GPUIPC_LIBRARY names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import threading
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+__all__ = [
+    "ABI_VERSION", "Access", "Attempt", "Buffer", "Cancel", "CodeKind", "Error", "Exported", "HANDLE_BYTES",
+    "HandleType", "Ipc", "Liveness", "LogLevel", "Mem", "Memory", "Status", "Trust", "View", "is_forked",
+    "set_log", "version",
+]
+
+HANDLE_BYTES = 384
+ABI_VERSION = 1
+
+
+class HandleType(enum.IntEnum):
+    SAME_PROCESS = 0
+    RUNTIME_IPC = 1
+    POSIX_FD = 2
+    FABRIC = 4
+
+
+class Access(enum.IntEnum):
+    READ_WRITE = 0
+    READ_ONLY = 1
+
+
+class Liveness(enum.IntEnum):
+    UNKNOWN = 0
+    MEMORY_UNCHANGED = 1
+    REFERENCED = 2
+    OFFER_LIVES = 3
+
+
+class Trust(enum.IntEnum):
+    DEFAULT = 0
+    SAME_USER = 1
+    USERS = 2
+    TOKEN_ALONE = 3
+
+
+class Memory(enum.IntEnum):
+    CUDA_MALLOC = 1
+    VMM_FD = 2
+    VMM_FABRIC = 3
+
+
+class CodeKind(enum.IntEnum):
+    NONE = 0
+    DRIVER = 1
+    MISSING = 2
+    OS = 3
+
+
+class LogLevel(enum.IntEnum):
+    OFF = 0
+    ERROR = 1
+    WARN = 2
+    INFO = 3
+    DEBUG = 4
+    TRACE = 5
+
+
+class Status(enum.IntEnum):
+    OK = 0
+    NULL_ARGUMENT = 1
+    INVALID_ARGUMENT = 2
+    BUFFER_TOO_SMALL = 3
+    FORKED = 4
+    PANIC = 5
+    INVALID_SETTING = 6
+    SYSTEM_CALL = 7
+    HANDLE_LENGTH = 20
+    HANDLE_MAGIC = 21
+    HANDLE_NEWER = 22
+    HANDLE_DAMAGED = 23
+    HANDLE_FIELD = 24
+    DRIVER_LIBRARY = 40
+    DRIVER_SYMBOL = 41
+    DRIVER_CALL = 42
+    NO_DEVICE = 43
+    NOT_EXPORTABLE = 60
+    BROKER_START = 61
+    EXPORTER_GONE = 80
+    OFFER_WITHDRAWN = 81
+    TIMED_OUT = 82
+    NO_TYPE_WORKED = 83
+    OTHER_HOST = 84
+    UNSUPPORTED = 85
+    CANCELLED = 86
+
+
+class Attempt(NamedTuple):
+    """One way that was tried and did not work. `step` and `reason` are numbers of gpuipc.h."""
+
+    handle_type: int
+    step: int
+    reason: int
+    code_kind: CodeKind
+    code: int
+    elapsed_ns: int
+    step_text: str
+    reason_text: str
+    hint_text: str
+
+
+class Error(Exception):
+    """A call failed. Its text has everything; `memory_kind`, `code_kind` and `code` are gpuipc_error's."""
+
+    def __init__(self, status: int, text: str, attempts: Sequence[Attempt] = (), memory_kind: int = 0,
+                 code_kind: int = 0, code: int = 0) -> None:
+        super().__init__(text)
+        try:
+            self.status: int = Status(status)
+        except ValueError:  # of a newer library
+            self.status = status
+        self.attempts = tuple(attempts)
+        self.memory_kind, self.code_kind, self.code = memory_kind, code_kind, code
+
+
+# ---- the C interface ------------------------------------------------------------------------
+
+_p, _size, _u32, _i32, _u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64
+
+
+class _CAttempt(ctypes.Structure):
+    _fields_ = [("handle_type", _u32), ("step", _u32), ("reason", _u32), ("code_kind", _u32), ("code", _i32),
+                ("reserved", _u32), ("elapsed_ns", _u64), ("step_text", ctypes.c_char_p),
+                ("reason_text", ctypes.c_char_p), ("hint_text", ctypes.c_char_p), ("reserved_long", _u64)]
+
+
+class _CError(ctypes.Structure):
+    _fields_ = [("status", _u32), ("memory_kind", _u32), ("code_kind", _u32), ("code", _i32),
+                ("attempt_count", _u32), ("reserved", _u32), ("reserved_long", _u64)]
+
+
+class _OpenOptions(ctypes.Structure):
+    _fields_ = [("struct_size", _size), ("socket_dir", ctypes.c_char_p), ("trust", _u32),
+                ("trusted_uid_count", _u32), ("trusted_uids", ctypes.POINTER(_u32))]
+
+
+class _ExportOptions(ctypes.Structure):
+    _fields_ = [("struct_size", _size), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7)]
+
+
+class _ImportOptions(ctypes.Structure):
+    _fields_ = [("struct_size", _size), ("device", _i32), ("access", _u32), ("require_live", _u32),
+                ("timeout_ms", _u32), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7), ("cancel", _p)]
+
+
+_LOG_CALLBACK = ctypes.CFUNCTYPE(None, _p, _u32, ctypes.c_char_p, ctypes.c_char_p)
+
+# name: (result, arguments); every pointer is a plain address.
+_FUNCTIONS = {
+    "gpuipc_open_with": (_u32, [_p, _p]),
+    "gpuipc_open_options_init": (_u32, [_p, _size]),
+    "gpuipc_close": (None, [_p]),
+    "gpuipc_version": (_u32, []),
+    "gpuipc_abi_version": (_u32, []),
+    "gpuipc_is_forked": (_u32, []),
+    "gpuipc_log_set": (_u32, [_p, _p, _u32]),
+    "gpuipc_export_with": (_u32, [_p, _u64, _size, _p, _p]),
+    "gpuipc_export_options_init": (_u32, [_p, _size]),
+    "gpuipc_exported_bytes": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_exported_attempt_list": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_exported_free": (None, [_p]),
+    "gpuipc_import_options_init": (_u32, [_p, _size]),
+    "gpuipc_import": (_u32, [_p, _p, _size, _p, _p]),
+    "gpuipc_mem_ptr": (_u32, [_p, _p]),
+    "gpuipc_mem_len": (_u32, [_p, _p]),
+    "gpuipc_mem_device": (_u32, [_p, _p]),
+    "gpuipc_mem_type_used": (_u32, [_p, _p]),
+    "gpuipc_mem_liveness": (_u32, [_p, _p]),
+    "gpuipc_mem_attempt_list": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_mem_read": (_u32, [_p, _size, _p, _size]),
+    "gpuipc_mem_write": (_u32, [_p, _size, _p, _size]),
+    "gpuipc_mem_free": (None, [_p]),
+    "gpuipc_buffer_new": (_u32, [_p, _i32, _u32, _size, _p]),
+    "gpuipc_buffer_ptr": (_u32, [_p, _p]),
+    "gpuipc_buffer_len": (_u32, [_p, _p]),
+    "gpuipc_buffer_read": (_u32, [_p, _size, _p, _size]),
+    "gpuipc_buffer_write": (_u32, [_p, _size, _p, _size]),
+    "gpuipc_buffer_free": (None, [_p]),
+    "gpuipc_cancel_new": (_u32, [_p]),
+    "gpuipc_cancel_set": (_u32, [_p, _u32]),
+    "gpuipc_cancel_free": (None, [_p]),
+    "gpuipc_handle_check": (_u32, [_p, _size]),
+    "gpuipc_last_error": (_u32, [_p, _size, _p]),
+    "gpuipc_last_error_read": (_u32, [_p]),
+    "gpuipc_last_error_attempts": (_u32, [_p, _size, _p]),
+}
+
+_loaded: Optional[ctypes.CDLL] = None
+_loading = threading.Lock()
+
+
+def _lib() -> ctypes.CDLL:
+    global _loaded
+    with _loading:
+        if _loaded is None:
+            lib = ctypes.CDLL(os.environ.get("GPUIPC_LIBRARY") or "libgpuipc.so")
+            for name, (result, arguments) in _FUNCTIONS.items():
+                function = getattr(lib, name)
+                function.restype, function.argtypes = result, arguments
+            if lib.gpuipc_abi_version() != ABI_VERSION:
+                raise ImportError(f"libgpuipc.so has ABI {lib.gpuipc_abi_version()}, this module is for {ABI_VERSION}")
+            _loaded = lib
+        return _loaded
+
+
+def _attempts(call: Callable[..., int], *arguments: Any) -> List[Attempt]:
+    count = _size()
+    if call(*arguments, None, 0, ctypes.byref(count)) != 0 or count.value == 0:
+        return []
+    array = (_CAttempt * count.value)()
+    call(*arguments, array, count.value, ctypes.byref(count))
+    return [Attempt(one.handle_type, one.step, one.reason, CodeKind(one.code_kind), one.code, one.elapsed_ns,
+                    one.step_text.decode(), one.reason_text.decode(), one.hint_text.decode()) for one in array]
+
+
+def _check(status: int) -> None:
+    if status == 0:
+        return
+    lib, needed, numbers = _lib(), _size(), _CError()
+    lib.gpuipc_last_error(None, 0, ctypes.byref(needed))
+    text = ctypes.create_string_buffer(max(needed.value, 1))
+    lib.gpuipc_last_error(text, len(text), ctypes.byref(needed))
+    lib.gpuipc_last_error_read(ctypes.byref(numbers))
+    raise Error(status, text.value.decode(errors="replace"), _attempts(lib.gpuipc_last_error_attempts),
+                numbers.memory_kind, numbers.code_kind, numbers.code)
+
+
+def _put_types(options: Any, types: Optional[Sequence[int]]) -> None:
+    if types is None:
+        return
+    if not 1 <= len(types) <= 7:
+        raise ValueError("name at least one type, each once, or None for all")
+    options.type_count = len(types)
+    for index, one in enumerate(types):
+        options.types[index] = one
+
+
+def _milliseconds(seconds: Optional[float]) -> int:
+    # 0 is the default in C.
+    return 0 if seconds is None else min(max(int(seconds * 1000), 1), 0xFFFFFFFF)
+
+
+class _Object:
+    """Something of the library's, given back once."""
+
+    _free = ""
+
+    def __init__(self, address: int) -> None:
+        self._address: Optional[int] = address
+
+    @property
+    def _object(self) -> int:
+        if not self._address:
+            raise ValueError(f"this {type(self).__name__} is closed")
+        return self._address
+
+    def _get(self, name: str, kind: Any) -> int:
+        value = kind()
+        _check(getattr(_lib(), name)(self._object, ctypes.byref(value)))
+        return value.value
+
+    @property
+    def closed(self) -> bool:
+        return not self._address
+
+    def close(self) -> None:
+        """Gives it back; a second time does nothing."""
+        address, self._address = self._address, None
+        if address:
+            getattr(_lib(), self._free)(address)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_address", None) and _loaded is not None:
+            self.close()
+
+
+# ---- what users have -------------------------------------------------------------------------
+
+
+class View:
+    """Device memory for CuPy, Numba and PyTorch (`__cuda_array_interface__`). Keeps its memory's owner."""
+
+    def __init__(self, owner: "_Memory", shape: Tuple[int, ...], typestr: str, offset: int, read_only: bool) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": typestr, "data": (owner.ptr + offset, read_only), "version": 3,
+            "strides": None, "stream": None,
+        }
+
+
+class _Memory(_Object):
+    """An address with a length: a Buffer or a Mem."""
+
+    _name = ""
+    _read_only = False
+
+    @property
+    def ptr(self) -> int:
+        """The address, a CUdeviceptr."""
+        return self._get(f"gpuipc_{self._name}_ptr", _u64)
+
+    @property
+    def nbytes(self) -> int:
+        return self._get(f"gpuipc_{self._name}_len", _size)
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def read(self, offset: int = 0, size: Optional[int] = None) -> bytes:
+        """Copies out (cuMemcpyDtoH); to the end without a size."""
+        size = self.nbytes - offset if size is None else size
+        if size <= 0:
+            return b""
+        to = ctypes.create_string_buffer(size)
+        _check(getattr(_lib(), f"gpuipc_{self._name}_read")(self._object, offset, to, size))
+        return to.raw
+
+    def write(self, data: bytes, offset: int = 0) -> None:
+        """Copies in (cuMemcpyHtoD) and waits until the bytes are there."""
+        if data:
+            _check(getattr(_lib(), f"gpuipc_{self._name}_write")(self._object, offset, bytes(data), len(data)))
+
+    def view(self, typestr: str = "|u1", shape: Optional[Tuple[int, ...]] = None, offset: int = 0) -> View:
+        """For cupy.asarray or torch.as_tensor: elements of `typestr` ("<f4"), one dimension without a shape."""
+        item = int(typestr[2:])
+        room = self.nbytes - offset
+        if shape is None:
+            shape = (room // item,)
+        size = item
+        for length in shape:
+            size *= length
+        if offset < 0 or size < 0 or size > room:
+            raise ValueError(f"{size} bytes from {offset} on go beyond the {self.nbytes} that there are")
+        return View(self, tuple(shape), typestr, offset, self._read_only)
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        return self.view().__cuda_array_interface__
+
+
+class Buffer(_Memory):
+    """GPU memory of this process that can be shared, for programs without an allocator."""
+
+    _free, _name = "gpuipc_buffer_free", "buffer"
+
+
+class Mem(_Memory):
+    """Another process's memory, mapped here until it is closed."""
+
+    _free, _name = "gpuipc_mem_free", "mem"
+
+    def __init__(self, address: int, read_only: bool) -> None:
+        super().__init__(address)
+        self._read_only = read_only
+
+    @property
+    def device(self) -> int:
+        return self._get("gpuipc_mem_device", _i32)
+
+    @property
+    def type_used(self) -> HandleType:
+        return HandleType(self._get("gpuipc_mem_type_used", _u32))
+
+    @property
+    def liveness(self) -> Liveness:
+        return Liveness(self._get("gpuipc_mem_liveness", _u32))
+
+    @property
+    def attempts(self) -> List[Attempt]:
+        """The types that were tried before, and why each failed."""
+        return _attempts(_lib().gpuipc_mem_attempt_list, self._object)
+
+
+class Exported(_Object):
+    """Memory on offer until it is closed."""
+
+    _free = "gpuipc_exported_free"
+
+    @property
+    def handles(self) -> bytes:
+        """All handles: what the importer needs. Keep them like a password."""
+        needed = _size()
+        _check(_lib().gpuipc_exported_bytes(self._object, None, 0, ctypes.byref(needed)))
+        to = ctypes.create_string_buffer(needed.value)
+        _check(_lib().gpuipc_exported_bytes(self._object, to, len(to), None))
+        return to.raw
+
+    @property
+    def attempts(self) -> List[Attempt]:
+        """The types that the memory was made for but that did not work, and why."""
+        return _attempts(_lib().gpuipc_exported_attempt_list, self._object)
+
+
+class Cancel(_Object):
+    """Ends other threads' imports."""
+
+    _free = "gpuipc_cancel_free"
+
+    def __init__(self) -> None:
+        made = _p()
+        _check(_lib().gpuipc_cancel_new(ctypes.byref(made)))
+        super().__init__(made.value or 0)
+
+    def set(self, cancelled: bool = True) -> None:
+        _check(_lib().gpuipc_cancel_set(self._object, int(cancelled)))
+
+
+class Ipc(_Object):
+    """The library, opened. Options go before the environment."""
+
+    _free = "gpuipc_close"
+
+    def __init__(self, *, socket_dir: Optional[str] = None, trust: Trust = Trust.DEFAULT,
+                 trusted_uids: Sequence[int] = ()) -> None:
+        options, made = _OpenOptions(), _p()
+        _check(_lib().gpuipc_open_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+        options.socket_dir = None if socket_dir is None else os.fsencode(socket_dir)
+        options.trust, options.trusted_uid_count = trust, len(trusted_uids)
+        uids = (_u32 * max(len(trusted_uids), 1))(*trusted_uids)
+        options.trusted_uids = uids
+        _check(_lib().gpuipc_open_with(ctypes.byref(options), ctypes.byref(made)))
+        super().__init__(made.value or 0)
+
+    def export(self, ptr: int, nbytes: int, *, types: Optional[Sequence[HandleType]] = None) -> Exported:
+        """Offers GPU memory of this process; keep the result until all importers have imported."""
+        options, made = _ExportOptions(), _p()
+        _check(_lib().gpuipc_export_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+        _put_types(options, types)
+        _check(_lib().gpuipc_export_with(self._object, ptr, nbytes, ctypes.byref(options), ctypes.byref(made)))
+        return Exported(made.value or 0)
+
+    def import_(self, handles: bytes, *, device: Optional[int] = None, access: Access = Access.READ_WRITE,
+                types: Optional[Sequence[HandleType]] = None, timeout: Optional[float] = None,
+                require_live: bool = False, cancel: Optional[Cancel] = None) -> Mem:
+        """Maps another process's memory; `timeout` in seconds."""
+        options, made = _ImportOptions(), _p()
+        _check(_lib().gpuipc_import_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+        options.device = -1 if device is None else device
+        options.access, options.require_live = access, int(require_live)
+        options.timeout_ms = _milliseconds(timeout)
+        _put_types(options, types)
+        options.cancel = None if cancel is None else cancel._object
+        _check(_lib().gpuipc_import(self._object, bytes(handles), len(handles), ctypes.byref(options),
+                                    ctypes.byref(made)))
+        return Mem(made.value or 0, access == Access.READ_ONLY)
+
+    def allocate(self, nbytes: int, memory: Memory = Memory.VMM_FD, device: int = 0) -> Buffer:
+        """GPU memory that can be shared as `memory` says."""
+        made = _p()
+        _check(_lib().gpuipc_buffer_new(self._object, device, memory, nbytes, ctypes.byref(made)))
+        return Buffer(made.value or 0)
+
+
+def handle_check(handles: bytes) -> None:
+    """Raises Error if these bytes are no handles. Needs no driver."""
+    _check(_lib().gpuipc_handle_check(bytes(handles), len(handles)))
+
+
+def is_forked() -> bool:
+    """Whether this process was forked from one that had opened the library: nothing works then."""
+    return bool(_lib().gpuipc_is_forked())
+
+
+def version() -> Tuple[int, int, int]:
+    number = _lib().gpuipc_version()
+    return number // 1000000, number // 1000 % 1000, number % 1000
+
+
+_log_callback: Any = None
+
+
+def set_log(callback: Optional[Callable[[LogLevel, str, str], None]], level: LogLevel = LogLevel.INFO) -> None:
+    """Gives log lines (level, target, message) to `callback`, from any thread; None ends that.
+
+    An exception in the callback is printed by ctypes and goes no further.
+    """
+    global _log_callback
+    if callback is None:
+        _check(_lib().gpuipc_log_set(None, None, LogLevel.OFF))
+        _log_callback = None
+        return
+    wanted = callback
+
+    def tell(_user: Any, number: int, target: bytes, message: bytes) -> None:
+        wanted(LogLevel(number), target.decode(), message.decode(errors="replace"))
+
+    c_callback = _LOG_CALLBACK(tell)
+    # The library gives up the one before until this returns; so it is kept as long.
+    _check(_lib().gpuipc_log_set(ctypes.cast(c_callback, _p), None, level))
+    _log_callback = c_callback

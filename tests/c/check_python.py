@@ -1,0 +1,149 @@
+"""gpuipc.py against gpuipc.h and the declared ABI, and its behaviour on the emulated driver.
+
+    check_python.py gpuipc.h abi.txt
+"""
+
+import ctypes
+import gc
+import re
+import sys
+import threading
+
+import gpuipc
+
+SIZE = 1 << 20
+
+
+def the_numbers_are_the_headers(header):
+    numbers = {name: int(value) for name, value in re.findall(r"^#define GPUIPC_(\w+) (\d+)$", header, re.M)}
+    named = {
+        "TYPE_": gpuipc.HandleType, "ACCESS_": gpuipc.Access, "LIVENESS_": gpuipc.Liveness, "TRUST_": gpuipc.Trust,
+        "MEMORY_": gpuipc.Memory, "CODE_": gpuipc.CodeKind, "LOG_": gpuipc.LogLevel,
+    }
+    for prefix, kind in named.items():
+        there = {name[len(prefix):]: value for name, value in numbers.items() if name.startswith(prefix)}
+        assert there == {one.name: one.value for one in kind}, (prefix, there)
+    # Statuses have no prefix: they stand between GPUIPC_OK and GPUIPC_HANDLE_BYTES.
+    statuses = re.search(r"#define GPUIPC_OK 0.*?#define GPUIPC_CANCELLED \d+\n", header, re.S).group(0)
+    there = {name: int(value) for name, value in re.findall(r"#define GPUIPC_(\w+) (\d+)", statuses)}
+    assert there == {one.name: one.value for one in gpuipc.Status}, there
+    assert numbers["HANDLE_BYTES"] == gpuipc.HANDLE_BYTES and numbers["ABI_VERSION"] == gpuipc.ABI_VERSION
+
+
+def the_structs_are_cs(abi):
+    structs = {
+        "gpuipc_attempt": gpuipc._CAttempt, "gpuipc_error": gpuipc._CError, "gpuipc_open_options": gpuipc._OpenOptions,
+        "gpuipc_export_options": gpuipc._ExportOptions, "gpuipc_import_options": gpuipc._ImportOptions,
+    }
+    for name, struct in structs.items():
+        declared = re.findall(rf"^layout {name}\.(\w+) (\d+) (\d+)$", abi, re.M)
+        ours = [(field, str(getattr(struct, field).offset), str(getattr(struct, field).size))
+                for field, *_ in struct._fields_]
+        assert declared == ours, (declared, ours)
+        assert f"layout {name} {ctypes.sizeof(struct)}\n" in abi
+
+
+def the_functions_are_cs(abi):
+    widths = {"uint64_t": 8, "size_t": 8, "uint32_t": 4, "int32_t": 4}
+    for name, (result, arguments) in gpuipc._FUNCTIONS.items():
+        declared = re.search(rf"^(\S+) {name}\((.*)\);$", abi, re.M)
+        assert declared, name
+        assert (result is None) == (declared.group(1) == "void"), name
+        given = [] if declared.group(2) == "void" else declared.group(2).split(", ")
+        assert len(given) == len(arguments), name
+        for text, kind in zip(given, arguments):
+            is_pointer = "*" in text or text.startswith("gpuipc_log_callback")
+            assert is_pointer == (kind is ctypes.c_void_p), (name, text)
+            assert is_pointer or widths[text.split()[0]] == ctypes.sizeof(kind), (name, text)
+
+
+def refused(status, call):
+    try:
+        call()
+    except gpuipc.Error as error:
+        assert error.status == status and str(error), (error.status, str(error))
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def objects_give_back(ipc):
+    buffer = ipc.allocate(SIZE, gpuipc.Memory.CUDA_MALLOC)
+    buffer.write(b"twelve bytes", 1000)
+    assert buffer.read(1000, 12) == b"twelve bytes" and len(buffer) == SIZE and len(buffer.read()) == SIZE
+    refused(gpuipc.Status.INVALID_ARGUMENT, lambda: buffer.read(SIZE, 1))
+    offer = ipc.export(buffer.ptr, buffer.nbytes)
+    handles = offer.handles
+    gpuipc.handle_check(handles)
+    mem = ipc.import_(handles, access=gpuipc.Access.READ_ONLY, device=0, cancel=gpuipc.Cancel())
+    assert mem.type_used == gpuipc.HandleType.SAME_PROCESS and mem.ptr == buffer.ptr and mem.attempts == []
+    view = mem.view("<f8", (2, 3), 64)
+    assert view.owner is mem and view.__cuda_array_interface__["data"] == (buffer.ptr + 64, True)
+    assert mem.__cuda_array_interface__["shape"] == (SIZE,)
+    for wrong in [("<f8", (SIZE,), 0), ("<f4", None, SIZE + 4), ("|u1", (1,), -1)]:
+        try:
+            mem.view(*wrong)
+            raise SystemExit(f"{wrong} was viewed")
+        except ValueError:
+            pass
+    offer.close()
+    offer.close()
+    assert offer.closed
+    try:
+        offer.handles
+        raise SystemExit("a closed offer gave handles")
+    except ValueError:
+        pass
+    refused(gpuipc.Status.OFFER_WITHDRAWN, lambda: ipc.import_(handles))
+    mem.close()
+    # Without `close`, collection does it.
+    handles = ipc.export(buffer.ptr, buffer.nbytes).handles
+    gc.collect()
+    refused(gpuipc.Status.OFFER_WITHDRAWN, lambda: ipc.import_(handles))
+    buffer.close()
+
+
+def errors_say_everything(ipc):
+    refused(gpuipc.Status.HANDLE_LENGTH, lambda: gpuipc.handle_check(b"x"))
+    error = refused(gpuipc.Status.NOT_EXPORTABLE, lambda: ipc.export(4096, 1))
+    assert error.memory_kind == 1 and "does not know this pointer" in str(error)
+    refused(gpuipc.Status.NO_DEVICE, lambda: ipc.allocate(SIZE, device=99))
+    refused(gpuipc.Status.INVALID_ARGUMENT, lambda: gpuipc.Ipc(trusted_uids=[1]))
+    with ipc.allocate(SIZE) as buffer, ipc.export(buffer.ptr, SIZE) as offer:
+        error = refused(gpuipc.Status.NOT_EXPORTABLE,
+                        lambda: ipc.export(buffer.ptr, SIZE, types=[gpuipc.HandleType.FABRIC]))
+        said = []
+        # Errors belong to the thread that made the call.
+        thread = threading.Thread(target=lambda: said.append(refused(
+            gpuipc.Status.HANDLE_DAMAGED, lambda: ipc.import_(offer.handles[:-1] + b"\1"))))
+        thread.start()
+        thread.join()
+        assert len(said) == 1
+
+
+def log_lines_come(ipc):
+    lines = []
+    gpuipc.set_log(lambda *line: lines.append(line), gpuipc.LogLevel.DEBUG)
+    with ipc.allocate(SIZE) as buffer:
+        ipc.export(buffer.ptr, SIZE).close()
+    gpuipc.set_log(None)
+    count = len(lines)
+    assert any(target == "gpuipc::gpu" and text.startswith("exported ") for _, target, text in lines), lines
+    with ipc.allocate(SIZE) as buffer:
+        ipc.export(buffer.ptr, SIZE).close()
+    assert len(lines) == count
+
+
+def main():
+    header, abi = (open(path, encoding="utf-8").read() for path in sys.argv[1:3])
+    the_numbers_are_the_headers(header)
+    the_structs_are_cs(abi)
+    the_functions_are_cs(abi)
+    assert not gpuipc.is_forked() and len(gpuipc.version()) == 3
+    with gpuipc.Ipc(trust=gpuipc.Trust.USERS, trusted_uids=[0, 1]) as ipc:
+        objects_give_back(ipc)
+        errors_say_everything(ipc)
+        log_lines_come(ipc)
+    print("checked")
+
+
+main()
