@@ -84,6 +84,7 @@ mod offering;
 mod options;
 mod own_access;
 mod pidfd;
+mod pin;
 mod private_fd;
 mod registered;
 mod reservation;

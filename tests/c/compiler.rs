@@ -149,6 +149,23 @@ impl Compiler {
         made.is_ok_and(|status| status.success())
     }
 
+    /// Makes a shared object of one source with the static library in it.
+    pub(crate) fn plugin(&self, source: &Path, folder: &Path, flags: &[&str]) -> PathBuf {
+        let plugin = folder.join(source.file_stem().expect("a source has a name"));
+        let plugin = plugin.with_extension("so");
+        let mut command = self.command(self.language.standard());
+        command
+            .args(["-shared", "-fPIC"])
+            .args(flags)
+            .arg(source)
+            .args(["-x", "none", "-o"])
+            .arg(&plugin)
+            .arg(crate::libraries().join("libgpuipc.a"))
+            .args(NATIVE_LIBRARIES);
+        run(&mut command);
+        plugin
+    }
+
     /// Makes a program of one source that uses no library of ours.
     pub(crate) fn plain_program(&self, source: &Path, folder: &Path) -> PathBuf {
         let program = folder.join(source.file_stem().expect("a source has a name"));

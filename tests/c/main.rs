@@ -6,6 +6,7 @@
 
 mod abi;
 mod compiler;
+mod embed;
 mod examples;
 mod header;
 mod programs;

@@ -13,7 +13,7 @@ fn promised() -> BTreeSet<String> {
 }
 
 /// What `nm` says; `None` without it.
-fn nm(arguments: &[&str], library: &Path) -> Option<String> {
+pub(crate) fn nm(arguments: &[&str], library: &Path) -> Option<String> {
     let output = Command::new("nm")
         .args(arguments)
         .arg(library)
@@ -28,7 +28,7 @@ fn nm(arguments: &[&str], library: &Path) -> Option<String> {
 }
 
 /// The symbol of a line `address type symbol`.
-fn symbol(line: &str) -> Option<&str> {
+pub(crate) fn symbol(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     let (_, _) = (words.next()?, words.next()?);
     words.next()

@@ -2,7 +2,8 @@
 //! says whether memory is still the one that was offered.
 //!
 //! One thread an `Ipc`, started by the first export, ended when the `Ipc` and
-//! all its offers are gone. It sleeps in `poll` when nothing happens. Requests
+//! all its offers are gone; the shared object with its code stays loaded until the
+//! process ends. It sleeps in `poll` when nothing happens. Requests
 //! and replies are fixed-size messages over SOCK_SEQPACKET (their codec is in
 //! `gpuipc_core`); a descriptor travels beside a reply as SCM_RIGHTS.
 
@@ -83,6 +84,7 @@ impl Broker {
             file_listener,
             Arc::clone(&stop),
         );
+        crate::pin::keep_loaded();
         let (ending, ended) = channel::<()>();
         let thread = spawn_without_signals(move || {
             let _ending = ending;

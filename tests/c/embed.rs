@@ -1,0 +1,82 @@
+//! The static library inside others: in plugins of one process, hidden, and with
+//! nothing that runs before it is called.
+
+use crate::compiler::{Compiler, Language};
+use crate::programs::{Folders, emulated};
+use crate::symbols::{nm, symbol};
+use crate::{libraries, skip, sources};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// What a plugin with the library in it is linked with, beside the library's line.
+const HIDDEN: &str = "-Wl,--exclude-libs,ALL";
+
+#[test]
+fn a_plugin_exports_nothing_of_the_library() {
+    let Some(compiler) = Compiler::find(Language::C) else {
+        return skip(Language::C.missing());
+    };
+    let folders = Folders::new();
+    let plugin = compiler.plugin(&sources().join("plugin.c"), &folders.made, &[HIDDEN]);
+    let Some(listing) = nm(&["-D", "--defined-only"], &plugin) else {
+        return skip("no nm");
+    };
+    let exported: BTreeSet<&str> = listing.lines().filter_map(symbol).collect();
+    let own = ["plugin_open", "plugin_offer", "plugin_read", "plugin_close"];
+    assert_eq!(exported, BTreeSet::from(own));
+    let header = include_str!("../../ffi/include/gpuipc.h");
+    assert!(header.contains(HIDDEN), "the header documents {HIDDEN}");
+}
+
+#[test]
+fn two_plugins_of_one_process_share_and_stay_loaded_while_they_must() {
+    let Some(compiler) = Compiler::find(Language::C) else {
+        return skip(Language::C.missing());
+    };
+    let folders = Folders::new();
+    for flags in [&[HIDDEN][..], &[]] {
+        let plugin = compiler.plugin(&sources().join("plugin.c"), &folders.made, flags);
+        let copy = folders.made.join("copy-of-it.so");
+        std::fs::copy(&plugin, &copy).expect("a copy");
+        let host = compiler.plain_program(&sources().join("host.c"), &folders.made);
+        let mut command = Command::new(host);
+        emulated(&mut command, &folders);
+        let output = command.arg(&plugin).arg(&copy).output();
+        let output = output.expect("the host can be started");
+        // The library writes nothing: neither here nor there.
+        assert!(
+            output.status.success() && output.stdout == b"hosted\n" && output.stderr.is_empty(),
+            "{}\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn nothing_of_the_library_runs_when_it_is_loaded() {
+    let library = libraries().join("libgpuipc.a");
+    let output = Command::new("readelf")
+        .args(["--section-headers", "--wide"])
+        .arg(library)
+        .output();
+    let Ok(output) = output else {
+        return skip("no readelf");
+    };
+    let listing = String::from_utf8_lossy(&output.stdout);
+    // Constructors are in such sections. Rust's own one notes argc and argv.
+    let is_constructor = |line: &str| line.contains(" .init_array") || line.contains(" .ctors");
+    let (mut ours, mut of_rust, mut is_ours) = (0, 0, false);
+    for line in listing.lines() {
+        if let Some(member) = line.strip_prefix("File: ") {
+            is_ours = member.contains("(gpuipc");
+            ours += usize::from(is_ours);
+        } else if is_constructor(line) {
+            assert!(!is_ours, "a constructor of ours: {line}");
+            of_rust += 1;
+        }
+    }
+    assert!(ours > 3, "the members are understood");
+    assert!(of_rust <= 2, "{of_rust} constructors that are not ours");
+}
