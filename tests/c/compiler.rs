@@ -101,6 +101,15 @@ impl Compiler {
         run(self.command(standard).arg("-fsyntax-only").arg(source));
     }
 
+    /// The same for a source with headers that have extensions and warnings of
+    /// their own.
+    pub(crate) fn check_foreign_syntax(&self, source: &Path) {
+        let mut command = self.tool.to_command();
+        run(command
+            .args(["-std=gnu11", "-w", "-fsyntax-only", "-x", "c"])
+            .arg(source));
+    }
+
     /// Makes a program of one source in `folder`, linked as the header's users link,
     /// with more of the compiler's flags.
     pub(crate) fn program(

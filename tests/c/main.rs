@@ -6,6 +6,7 @@
 
 mod abi;
 mod compiler;
+mod cuda_header;
 mod embed;
 mod examples;
 mod header;
