@@ -6,16 +6,18 @@
 //! | [`round_trip`] | any [`HandleFields`](gpuipc_core::HandleFields) | [`slow::handle`], and what comes back |
 //! | [`broker_message`] | any bytes, as a request and as a reply | [`slow::message`] |
 //! | [`registered_memory`] | any bytes, as a registered memory and as its parts | [`slow::registered`] |
+//! | [`c_calls`] | calls of the C interface, over the emulated driver | what the header promises; nothing is left |
 //!
 //! [`slow`] holds the formats once more, written from their tables, obvious and slow, with nothing
 //! of gpuipc-core but the plain structs that a result is told in.
 //!
-//! Each target looks at its input twice: as it is, and repaired, so that what lies behind a
+//! Each target of a format looks at its input twice: as it is, and repaired, so that what lies behind a
 //! checksum is reached by every input. The programs for libFuzzer are in `fuzz_targets`, the seeds
 //! in `seeds`; `cargo test` replays all seeds, and seeds with a [`change`] too.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod broker_message;
+pub mod c_calls;
 pub mod change;
 pub mod decode;
 pub mod registered_memory;

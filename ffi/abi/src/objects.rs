@@ -55,6 +55,14 @@ impl Library {
         }
         logger::install()?;
         let driver = Driver::load().map_err(Error::from)?;
+        Ok(Self::with_driver(driver, options)?)
+    }
+
+    /// For Rust programs: what `gpuipc_open` makes, with a driver of their own.
+    ///
+    /// # Errors
+    /// As [`Ipc::with_options`].
+    pub fn with_driver(driver: Driver, options: &IpcOptions) -> Result<Self, Error> {
         let ipc = Ipc::with_options(driver, options)?;
         Ok(Self { ipc })
     }

@@ -1,7 +1,7 @@
 //! Seeds, changed at random but the same in every run: what a short fuzz run would find is found
 //! by `cargo test` already.
 
-use super::{BROKER_MESSAGE, DECODE, REGISTERED_MEMORY, ROUND_TRIP, Target};
+use super::{BROKER_MESSAGE, C_CALLS, DECODE, REGISTERED_MEMORY, ROUND_TRIP, Target};
 use gpuipc_fuzz::change::Random;
 use gpuipc_fuzz::slow::handle::{self as slow, Refused};
 use gpuipc_fuzz::{broker_message, decode, registered_memory, round_trip};
@@ -69,6 +69,15 @@ fn changed_fields_come_back_or_are_refused_alike() {
     });
     enough(accepted, INPUTS / 10, "accepted");
     enough(refused, INPUTS / 10, "refused");
+}
+
+#[test]
+fn changed_c_programs_keep_the_headers_promises() {
+    let seeds = C_CALLS.seeds();
+    let mut random = Random(45);
+    for _ in 0..INPUTS / 40 {
+        (C_CALLS.run)(&input(&mut random, &seeds));
+    }
 }
 
 #[test]

@@ -7,8 +7,9 @@
 //! Inputs that a fuzz run found lie beside them, under a name that says what they show; this list
 //! does not need to have them.
 
-use super::{BROKER_MESSAGE, DECODE, ROUND_TRIP, Target};
+use super::{BROKER_MESSAGE, C_CALLS, DECODE, ROUND_TRIP, Target};
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, LedgerEntry, Ticket};
+use gpuipc_fuzz::c_calls::Op;
 use gpuipc_fuzz::round_trip::{bytes_of, fields_of};
 use gpuipc_fuzz::slow::handle::{BYTES, seal};
 use std::path::Path;
@@ -252,6 +253,148 @@ fn messages() -> Vec<Seed> {
     ]
 }
 
+/// Calls as numbers: call, object, other, bits, number.
+fn calls(ops: &[(u8, u8, u8, u8, u32)]) -> Vec<u8> {
+    let bytes = ops.iter().map(|(call, object, other, bits, number)| {
+        Op {
+            call: *call,
+            object: *object,
+            other: *other,
+            bits: *bits,
+            number: *number,
+        }
+        .bytes()
+    });
+    bytes.flatten().collect()
+}
+
+fn c_programs() -> Vec<Seed> {
+    const OPEN: (u8, u8, u8, u8, u32) = (0, 0, 0, 0, 0);
+    const MALLOC: (u8, u8, u8, u8, u32) = (2, 0, 1, 0, 1 << 20);
+    const FD: (u8, u8, u8, u8, u32) = (2, 0, 2, 0, 1 << 20);
+    const EXPORT: (u8, u8, u8, u8, u32) = (5, 0, 0, 0, 0);
+    const BYTES: (u8, u8, u8, u8, u32) = (7, 0, 1, 0, 0);
+    const IMPORT: (u8, u8, u8, u8, u32) = (8, 0, 0, 0, 0);
+    /// Of another process, as its id says.
+    const FORGED: (u8, u8, u8, u8, u32) = (8, 0, 0, 1, 96);
+    vec![
+        ("nothing", Vec::new()),
+        ("nulls_everywhere", {
+            let null = |call| (call, 9, 0, 0xc4, 0);
+            calls(&[0, 2, 4, 5, 7, 8, 10, 11, 12, 14, 16].map(null))
+        }),
+        ("share_legacy", {
+            let read = (10, 0, 4, 0, 100);
+            calls(&[OPEN, MALLOC, (4, 0, 4, 1, 100), EXPORT, BYTES, IMPORT, read])
+        }),
+        ("share_descriptor_and_free_first", {
+            calls(&[
+                OPEN,
+                FD,
+                EXPORT,
+                BYTES,
+                IMPORT,
+                (3, 0, 0, 0, 0),
+                (10, 0, 4, 0, 0),
+                (6, 0, 0, 0, 0),
+            ])
+        }),
+        (
+            "forged_process",
+            calls(&[OPEN, FD, EXPORT, BYTES, FORGED, (11, 0, 2, 0, 0)]),
+        ),
+        (
+            "forged_legacy",
+            calls(&[OPEN, MALLOC, EXPORT, BYTES, FORGED, (12, 0, 0, 1, 3)]),
+        ),
+        (
+            "forged_host",
+            calls(&[OPEN, FD, EXPORT, BYTES, (8, 0, 0, 1, 112), (19, 0, 9, 0, 3)]),
+        ),
+        (
+            "withdrawn",
+            calls(&[
+                OPEN,
+                FD,
+                EXPORT,
+                BYTES,
+                (6, 0, 0, 0, 0),
+                IMPORT,
+                (19, 0, 50, 0, 2),
+            ]),
+        ),
+        ("cancelled", {
+            calls(&[
+                OPEN,
+                FD,
+                EXPORT,
+                BYTES,
+                (13, 0, 0, 0, 0),
+                (13, 0, 1, 0, 1),
+                IMPORT,
+                FORGED,
+            ])
+        }),
+        ("closed_library_other_threads", {
+            calls(&[
+                OPEN,
+                FD,
+                EXPORT,
+                BYTES,
+                (8, 1, 0, 16, 0),
+                (1, 0, 0, 16, 0),
+                (6, 0, 0, 16, 0),
+                (9, 1, 0, 16, 0),
+            ])
+        }),
+        ("faults", {
+            calls(&[
+                OPEN,
+                (17, 1, 1, 0, 0),
+                FD,
+                FD,
+                (17, 5, 7, 0, 0),
+                EXPORT,
+                EXPORT,
+                BYTES,
+                (17, 3, 2, 0, 0),
+                FORGED,
+            ])
+        }),
+        ("options_of_all_sizes", {
+            let sizes = [0, 8, 16, 32, 36, 40, 41, 64, 4096, 4097, 8000];
+            let ops: Vec<_> = (0..3)
+                .flat_map(|kind| sizes.map(|size| (15, 0, kind, 0, size)))
+                .collect();
+            calls(&ops)
+        }),
+        ("short_buffers", {
+            calls(&[
+                OPEN,
+                FD,
+                EXPORT,
+                (7, 0, 1, 8, 9),
+                (7, 0, 2, 8, 0),
+                (7, 0, 2, 8, 5),
+                (8, 0, 0, 8, 77),
+                (14, 0, 1, 8, 3),
+            ])
+        }),
+        ("two_libraries", {
+            calls(&[
+                OPEN,
+                (0, 1, 1, 0, 0),
+                FD,
+                EXPORT,
+                BYTES,
+                (5, 1, 0, 64, 4096),
+                (8, 0, 0, 64, 0),
+                FORGED,
+            ])
+        }),
+    ]
+}
+
 pub(super) fn compare(target: Target, made: Vec<Seed>) {
     let folder = target.folder();
     let bless = std::env::var_os("GPUIPC_BLESS").is_some();
@@ -274,6 +417,7 @@ fn seeds_are_made_from_golden_bytes() {
     compare(DECODE, handles());
     compare(ROUND_TRIP, all_fields());
     compare(BROKER_MESSAGE, messages());
+    compare(C_CALLS, c_programs());
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod made;
 mod made_registered;
 mod replay;
 
-use gpuipc_fuzz::{broker_message, decode, registered_memory, round_trip};
+use gpuipc_fuzz::{broker_message, c_calls, decode, registered_memory, round_trip};
 use std::path::{Path, PathBuf};
 
 /// A fuzz target.
@@ -32,7 +32,17 @@ const REGISTERED_MEMORY: Target = Target {
     name: "registered_memory",
     run: registered_memory::run,
 };
-const TARGETS: [Target; 4] = [DECODE, ROUND_TRIP, BROKER_MESSAGE, REGISTERED_MEMORY];
+const C_CALLS: Target = Target {
+    name: "c_calls",
+    run: c_calls::run,
+};
+const TARGETS: [Target; 5] = [
+    DECODE,
+    ROUND_TRIP,
+    BROKER_MESSAGE,
+    REGISTERED_MEMORY,
+    C_CALLS,
+];
 
 impl Target {
     fn folder(self) -> PathBuf {
