@@ -117,23 +117,52 @@ fn layouts_and_numbers_are_the_promised_ones_in_c_and_cpp() {
     }
 }
 
+/// The C in a page, all of it as one source.
+fn c_of(page: &str) -> String {
+    let blocks = page.split("```c\n").skip(1);
+    let blocks = blocks.filter_map(|rest| rest.split("```").next());
+    blocks.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
-fn the_readme_s_c_compiles() {
+fn the_c_in_the_pages_compiles() {
     let Some(compiler) = Compiler::find(Language::C) else {
         skip(Language::C.missing());
         return;
     };
     let readme = include_str!("../../README.md");
-    let blocks: Vec<&str> = readme
-        .split("```c\n")
-        .skip(1)
-        .filter_map(|rest| rest.split("```").next())
-        .collect();
-    assert_eq!(blocks.len(), 1, "the README shows C once");
+    let porting = include_str!("../../ffi/PORTING.md");
     let scratch = gpuipc_tests::Scratch::new();
-    let source = scratch.path().join("readme.c");
-    std::fs::write(&source, blocks.concat()).expect("a file");
-    compiler.check_syntax(&source, "c11");
+    for (name, page) in [("readme.c", readme), ("porting.c", porting)] {
+        let code = c_of(page);
+        assert!(code.contains("gpuipc_export("), "{name} shows C");
+        let source = scratch.path().join(name);
+        std::fs::write(&source, code).expect("a file");
+        compiler.check_syntax(&source, "c11");
+    }
     let link = crate::compiler::NATIVE_LIBRARIES.join(" ");
     assert!(readme.contains(&link), "the README's link line is {link}");
+    let header = include_str!("../../ffi/include/gpuipc.h");
+    let pkg_config = include_str!("../../ffi/packaging/gpuipc.pc.in");
+    assert!(
+        header.contains(&link) && pkg_config.contains(&link),
+        "one line in all: {link}"
+    );
+}
+
+#[test]
+fn every_word_of_the_interface_in_the_pages_exists() {
+    let header = include_str!("../../ffi/include/gpuipc.h");
+    let pages = include_str!("../../README.md").to_owned() + include_str!("../../ffi/PORTING.md");
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = pages.split(|letter| !is_part(letter));
+    // Variables and the emulated driver's settings have names that begin alike.
+    let ours = words.filter(|word| word.starts_with("gpuipc_") || word.starts_with("GPUIPC_"));
+    for word in ours.filter(|word| !word.contains("EMULATED") && !word.contains("emulated")) {
+        let tests_own = ["GPUIPC_TEST_LONG", "GPUIPC_LIBRARY"].contains(&word);
+        assert!(
+            tests_own || header.contains(word),
+            "the header has no {word}"
+        );
+    }
 }

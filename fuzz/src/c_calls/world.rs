@@ -170,7 +170,7 @@ impl World {
         );
         // SAFETY: the call returned 0, so it has filled it.
         let mut options = unsafe { options.assume_init() };
-        options.trust = 4 + op.number;
+        options.trust = op.number.max(4);
         if op.has(2) {
             options.trusted_uid_count = u32::from(op.other);
         }
