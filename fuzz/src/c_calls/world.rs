@@ -164,10 +164,8 @@ impl World {
         let mut options = MaybeUninit::<OpenOptions>::uninit();
         let size = size_of::<OpenOptions>();
         // SAFETY: `size` bytes of our own.
-        assert_eq!(
-            unsafe { library::gpuipc_open_options_init(options.as_mut_ptr(), size) },
-            0
-        );
+        let status = unsafe { library::gpuipc_open_options_init(options.as_mut_ptr(), size) };
+        assert_eq!(status, 0);
         // SAFETY: the call returned 0, so it has filled it.
         let mut options = unsafe { options.assume_init() };
         options.trust = op.number.max(4);
@@ -405,7 +403,7 @@ impl World {
         } else {
             handle.as_ptr()
         };
-        if op.other % 2 == 0 {
+        if op.other.is_multiple_of(2) {
             // SAFETY: NULL, or at most as many bytes as there are.
             return unsafe { handle::gpuipc_handle_check(from, len) };
         }
@@ -419,13 +417,13 @@ impl World {
         // Aligned as options are, and as large as is said.
         let mut room = vec![0x5a5a_5a5a_5a5a_5a5a_u64; ROOM / 8];
         let to = room.as_mut_ptr();
-        // SAFETY: `size` bytes of our own, aligned to 8.
-        let status = unsafe {
-            match op.other % 3 {
-                0 => import::gpuipc_import_options_init(to.cast(), size),
-                1 => export::gpuipc_export_options_init(to.cast(), size),
-                _ => library::gpuipc_open_options_init(to.cast(), size),
-            }
+        let status = match op.other % 3 {
+            // SAFETY: `size` bytes of our own, aligned to 8.
+            0 => unsafe { import::gpuipc_import_options_init(to.cast(), size) },
+            // SAFETY: as above.
+            1 => unsafe { export::gpuipc_export_options_init(to.cast(), size) },
+            // SAFETY: as above.
+            _ => unsafe { library::gpuipc_open_options_init(to.cast(), size) },
         };
         let first = room[size.div_ceil(8)];
         assert_eq!(
