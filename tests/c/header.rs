@@ -117,6 +117,16 @@ fn layouts_and_numbers_are_the_promised_ones_in_c_and_cpp() {
     }
 }
 
+#[test]
+fn the_cpp_header_compiles_in_every_standard_that_it_is_for() {
+    let Some(compiler) = Compiler::find(Language::Cpp) else {
+        return skip(Language::Cpp.missing());
+    };
+    for standard in ["c++17", "c++20"] {
+        compiler.check_syntax(&sources().join("owners.cpp"), standard);
+    }
+}
+
 /// The C in a page, all of it as one source.
 fn c_of(page: &str) -> String {
     let blocks = page.split("```c\n").skip(1);

@@ -85,7 +85,7 @@ fn output(
     library: Library,
     arguments: &[&str],
     under: Under,
-    log: &str,
+    variables: &[(&str, &str)],
 ) -> Option<Output> {
     let language = match source.ends_with(".cpp") {
         true => Language::Cpp,
@@ -112,7 +112,7 @@ fn output(
     );
     let mut command = under.command(&program);
     emulated(&mut command, &folders);
-    command.args(arguments).env("GPUIPC_LOG", log);
+    command.args(arguments).envs(variables.iter().copied());
     Some(command.output().expect("the program can be started"))
 }
 
@@ -157,7 +157,18 @@ impl Under {
 
 /// Compiles `source` and runs it; it must succeed, and write nothing to stderr.
 fn run(source: &str, library: Library, arguments: &[&str], under: Under) {
-    let Some(output) = output(source, library, arguments, under, "off") else {
+    run_with(source, library, arguments, under, &[]);
+}
+
+/// The same with variables.
+fn run_with(
+    source: &str,
+    library: Library,
+    arguments: &[&str],
+    under: Under,
+    variables: &[(&str, &str)],
+) {
+    let Some(output) = output(source, library, arguments, under, variables) else {
         return;
     };
     // A quiet valgrind writes nothing but what it found, in a child, too.
@@ -221,6 +232,18 @@ fn bad_input_gives_the_named_status() {
 #[test]
 fn options_errors_in_numbers_cancelling_and_log_lines() {
     run("calls.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn ways_that_failed_before_one_worked_are_told() {
+    let faults = "cuMemExportToShareableHandle@4=801,cuMemImportFromShareableHandle@1=999";
+    let variables = [
+        ("GPUIPC_EMULATED_PROFILE", "h200-imex"),
+        ("GPUIPC_EMULATED_FAIL", faults),
+    ];
+    for under in [Under::Nothing, Under::Sanitizers, Under::Valgrind] {
+        run_with("attempts.c", Library::Static, &[], under, &variables);
+    }
 }
 
 #[test]
@@ -294,7 +317,7 @@ fn the_log_goes_to_stderr_where_gpuipc_log_asks_for_it() {
         Library::Static,
         &["vmm-fd"],
         Under::Nothing,
-        "debug",
+        &[("GPUIPC_LOG", "debug")],
     ) else {
         return;
     };
