@@ -11,8 +11,8 @@ pub const GPUIPC_KIND_NOT_CUDA: u32 = 1;
 pub const GPUIPC_KIND_MANAGED: u32 = 2;
 /// `cuMemHostAlloc` or registered host memory.
 pub const GPUIPC_KIND_PINNED_HOST: u32 = 3;
-/// VMM memory on a host NUMA node.
-pub const GPUIPC_KIND_HOST_NUMA: u32 = 4;
+/// VMM memory on the host, but on no certain NUMA node.
+pub const GPUIPC_KIND_HOST: u32 = 4;
 /// A device's default memory pool, or a pool without a handle type.
 pub const GPUIPC_KIND_POOL_WITHOUT_HANDLE_TYPE: u32 = 5;
 /// A memory pool with a handle type.
@@ -35,6 +35,14 @@ pub const GPUIPC_MEMORY_VMM_FD: u32 = 2;
 /// For `gpuipc_buffer_new`: `cuMemCreate`, shared by fabric handle and by file
 /// descriptor.
 pub const GPUIPC_MEMORY_VMM_FABRIC: u32 = 3;
+/// For `gpuipc_buffer_new`: many pieces of `cuMemCreate` side by side, as PyTorch's
+/// expandable segments, shared by file descriptor.
+pub const GPUIPC_MEMORY_SEGMENTS: u32 = 4;
+/// For `gpuipc_buffer_new`: from a pool, shared by file descriptor.
+pub const GPUIPC_MEMORY_POOL: u32 = 5;
+/// For `gpuipc_buffer_new`: `cuMemCreate` on host NUMA node 0, shared by file
+/// descriptor.
+pub const GPUIPC_MEMORY_HOST_NUMA: u32 = 6;
 
 /// The number of a kind of memory that cannot be shared.
 pub(crate) const fn kind(kind: MemoryKind) -> u32 {
@@ -42,7 +50,7 @@ pub(crate) const fn kind(kind: MemoryKind) -> u32 {
         MemoryKind::NotCuda => GPUIPC_KIND_NOT_CUDA,
         MemoryKind::Managed => GPUIPC_KIND_MANAGED,
         MemoryKind::PinnedHost => GPUIPC_KIND_PINNED_HOST,
-        MemoryKind::HostNuma => GPUIPC_KIND_HOST_NUMA,
+        MemoryKind::Host => GPUIPC_KIND_HOST,
         MemoryKind::PoolWithoutHandleType => GPUIPC_KIND_POOL_WITHOUT_HANDLE_TYPE,
         MemoryKind::Pool => GPUIPC_KIND_POOL,
         MemoryKind::VmmWithoutHandleType => GPUIPC_KIND_VMM_WITHOUT_HANDLE_TYPE,
@@ -60,6 +68,9 @@ pub(crate) const fn memory(number: u32) -> Option<Memory> {
         GPUIPC_MEMORY_CUDA_MALLOC => Some(Memory::CudaMalloc),
         GPUIPC_MEMORY_VMM_FD => Some(Memory::VmmFd),
         GPUIPC_MEMORY_VMM_FABRIC => Some(Memory::VmmFabric),
+        GPUIPC_MEMORY_SEGMENTS => Some(Memory::Segments),
+        GPUIPC_MEMORY_POOL => Some(Memory::Pool),
+        GPUIPC_MEMORY_HOST_NUMA => Some(Memory::HostNuma),
         _ => None,
     }
 }
