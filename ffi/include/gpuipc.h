@@ -116,6 +116,187 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The version that the header belongs to: major part.
+#define GPUIPC_VERSION_MAJOR 0
+
+// The version that the header belongs to: minor part.
+#define GPUIPC_VERSION_MINOR 1
+
+// The version that the header belongs to: patch part.
+#define GPUIPC_VERSION_PATCH 0
+
+// The version that the header belongs to, as `gpuipc_version` gives the
+// library's: 1002003 for 1.2.3.
+#define GPUIPC_VERSION (((GPUIPC_VERSION_MAJOR * 1000000) + (GPUIPC_VERSION_MINOR * 1000)) + GPUIPC_VERSION_PATCH)
+
+// The number of the binary interface, which is the number in the shared library's
+// SONAME (`libgpuipc.so.1`). Raised only when something is removed or changed: see
+// above.
+#define GPUIPC_ABI_VERSION 1
+
+// The call did what it says.
+#define GPUIPC_OK 0
+
+// A pointer that must not be NULL is NULL.
+#define GPUIPC_NULL_ARGUMENT 1
+
+// An argument has a value that the call does not allow.
+#define GPUIPC_INVALID_ARGUMENT 2
+
+// The caller's buffer cannot hold the result.
+#define GPUIPC_BUFFER_TOO_SMALL 3
+
+// The library was used before a fork, and is used again in the child.
+#define GPUIPC_FORKED 4
+
+// An internal error was caught before it could reach the caller.
+#define GPUIPC_PANIC 5
+
+// An environment variable has a value that it cannot have.
+#define GPUIPC_INVALID_SETTING 6
+
+// A system call failed.
+#define GPUIPC_SYSTEM_CALL 7
+
+// The bytes are more or fewer than a handle's.
+#define GPUIPC_HANDLE_LENGTH 20
+
+// The bytes are no handle.
+#define GPUIPC_HANDLE_MAGIC 21
+
+// The handle is from a newer version that this one cannot read.
+#define GPUIPC_HANDLE_NEWER 22
+
+// The handle's bytes changed on their way.
+#define GPUIPC_HANDLE_DAMAGED 23
+
+// A field of the handle has a value that the format does not allow.
+#define GPUIPC_HANDLE_FIELD 24
+
+// The driver's library cannot be loaded.
+#define GPUIPC_DRIVER_LIBRARY 40
+
+// The driver's library lacks a call that is needed.
+#define GPUIPC_DRIVER_SYMBOL 41
+
+// A call of the driver failed.
+#define GPUIPC_DRIVER_CALL 42
+
+// There is no device, or not the one that was asked for.
+#define GPUIPC_NO_DEVICE 43
+
+// The memory cannot be shared.
+#define GPUIPC_NOT_EXPORTABLE 60
+
+// The server that answers importers cannot be started.
+#define GPUIPC_BROKER_START 61
+
+// The process that exported the memory is gone.
+#define GPUIPC_EXPORTER_GONE 80
+
+// The exporter has taken its offer back.
+#define GPUIPC_OFFER_WITHDRAWN 81
+
+// The deadline passed.
+#define GPUIPC_TIMED_OUT 82
+
+// Every type of sharing was tried, and none worked.
+#define GPUIPC_NO_TYPE_WORKED 83
+
+// The memory is another host's, and no type of the handle reaches it.
+#define GPUIPC_OTHER_HOST 84
+
+// The driver, the device or this version of the library lacks what this needs.
+#define GPUIPC_UNSUPPORTED 85
+
+// The caller's cancel flag was set.
+#define GPUIPC_CANCELLED 86
+
+// Bytes of a handle, which describes one segment of shared memory.
+#define GPUIPC_HANDLE_BYTES 384
+
+// Bytes of one slot of a handle.
+#define GPUIPC_SLOT_BYTES 64
+
+// The memory is this process's own: the original pointer, nothing was mapped.
+// As an answer of `gpuipc_mem_type_used` only.
+#define GPUIPC_TYPE_SAME_PROCESS 0
+
+// Legacy IPC (`cuIpcOpenMemHandle`). One host only. Holds no reference: the
+// exporter must keep the memory allocated.
+#define GPUIPC_TYPE_RUNTIME_IPC 1
+
+// A file descriptor, fetched from the exporter. One host only.
+#define GPUIPC_TYPE_POSIX_FD 2
+
+// A fabric handle (IMEX). Also between the hosts of one NVLink domain.
+#define GPUIPC_TYPE_FABRIC 4
+
+// The mapping may be read and written.
+#define GPUIPC_ACCESS_READ_WRITE 0
+
+// The mapping may be read only. A legacy mapping cannot be made so.
+#define GPUIPC_ACCESS_READ_ONLY 1
+
+// Nobody could be asked. A legacy handle of freed memory opens whatever lies
+// at its address by then.
+#define GPUIPC_LIVENESS_UNKNOWN 0
+
+// The exporter said that it is still the memory that was offered. It must stay
+// allocated: the mapping holds no reference.
+#define GPUIPC_LIVENESS_MEMORY_UNCHANGED 1
+
+// The mapping holds a reference: it is the memory that was offered, and stays
+// so, whatever its owner does.
+#define GPUIPC_LIVENESS_REFERENCED 2
+
+// The exporter lives and still offers the memory, but could not be asked
+// whether its owner has freed it meanwhile.
+#define GPUIPC_LIVENESS_OFFER_LIVES 3
+
+// Whose processes are trusted: as `GPUIPC_TRUST` says, else the own user and root.
+#define GPUIPC_TRUST_DEFAULT 0
+
+// The own user, and root.
+#define GPUIPC_TRUST_SAME_USER 1
+
+// Also the users in `trusted_uids`.
+#define GPUIPC_TRUST_USERS 2
+
+// Everyone who holds the handle. For containers whose user namespaces have no
+// common users.
+#define GPUIPC_TRUST_TOKEN_ALONE 3
+
+// No log lines.
+#define GPUIPC_LOG_OFF 0
+
+// What went wrong and cannot be told by a status.
+#define GPUIPC_LOG_ERROR 1
+
+// What failed to be undone.
+#define GPUIPC_LOG_WARN 2
+
+// Fallbacks that were taken.
+#define GPUIPC_LOG_INFO 3
+
+// Each step, and failures that were handled.
+#define GPUIPC_LOG_DEBUG 4
+
+// Each driver call with its time.
+#define GPUIPC_LOG_TRACE 5
+
+// In `attributes` of a handle: `slot_1` is a ticket.
+#define GPUIPC_ATTRIBUTE_TICKET 1
+
+// In `attributes` of a handle: the memory is from a pool, `slot_0` is its pointer.
+#define GPUIPC_ATTRIBUTE_MEM_POOL 2
+
+// In `attributes` of a handle: pinned host memory on one NUMA node.
+#define GPUIPC_ATTRIBUTE_HOST_NUMA 4
+
+// In `attributes` of a handle: a multicast object.
+#define GPUIPC_ATTRIBUTE_MULTICAST 8
+
 // No memory was refused, or a kind that has no number in this header.
 #define GPUIPC_KIND_OTHER 0
 
@@ -323,187 +504,6 @@
 // The code is the kernel's: an errno.
 #define GPUIPC_CODE_OS 3
 
-// The call did what it says.
-#define GPUIPC_OK 0
-
-// A pointer that must not be NULL is NULL.
-#define GPUIPC_NULL_ARGUMENT 1
-
-// An argument has a value that the call does not allow.
-#define GPUIPC_INVALID_ARGUMENT 2
-
-// The caller's buffer cannot hold the result.
-#define GPUIPC_BUFFER_TOO_SMALL 3
-
-// The library was used before a fork, and is used again in the child.
-#define GPUIPC_FORKED 4
-
-// An internal error was caught before it could reach the caller.
-#define GPUIPC_PANIC 5
-
-// An environment variable has a value that it cannot have.
-#define GPUIPC_INVALID_SETTING 6
-
-// A system call failed.
-#define GPUIPC_SYSTEM_CALL 7
-
-// The bytes are more or fewer than a handle's.
-#define GPUIPC_HANDLE_LENGTH 20
-
-// The bytes are no handle.
-#define GPUIPC_HANDLE_MAGIC 21
-
-// The handle is from a newer version that this one cannot read.
-#define GPUIPC_HANDLE_NEWER 22
-
-// The handle's bytes changed on their way.
-#define GPUIPC_HANDLE_DAMAGED 23
-
-// A field of the handle has a value that the format does not allow.
-#define GPUIPC_HANDLE_FIELD 24
-
-// The driver's library cannot be loaded.
-#define GPUIPC_DRIVER_LIBRARY 40
-
-// The driver's library lacks a call that is needed.
-#define GPUIPC_DRIVER_SYMBOL 41
-
-// A call of the driver failed.
-#define GPUIPC_DRIVER_CALL 42
-
-// There is no device, or not the one that was asked for.
-#define GPUIPC_NO_DEVICE 43
-
-// The memory cannot be shared.
-#define GPUIPC_NOT_EXPORTABLE 60
-
-// The server that answers importers cannot be started.
-#define GPUIPC_BROKER_START 61
-
-// The process that exported the memory is gone.
-#define GPUIPC_EXPORTER_GONE 80
-
-// The exporter has taken its offer back.
-#define GPUIPC_OFFER_WITHDRAWN 81
-
-// The deadline passed.
-#define GPUIPC_TIMED_OUT 82
-
-// Every type of sharing was tried, and none worked.
-#define GPUIPC_NO_TYPE_WORKED 83
-
-// The memory is another host's, and no type of the handle reaches it.
-#define GPUIPC_OTHER_HOST 84
-
-// The driver, the device or this version of the library lacks what this needs.
-#define GPUIPC_UNSUPPORTED 85
-
-// The caller's cancel flag was set.
-#define GPUIPC_CANCELLED 86
-
-// Bytes of a handle, which describes one segment of shared memory.
-#define GPUIPC_HANDLE_BYTES 384
-
-// Bytes of one slot of a handle.
-#define GPUIPC_SLOT_BYTES 64
-
-// The memory is this process's own: the original pointer, nothing was mapped.
-// As an answer of `gpuipc_mem_type_used` only.
-#define GPUIPC_TYPE_SAME_PROCESS 0
-
-// Legacy IPC (`cuIpcOpenMemHandle`). One host only. Holds no reference: the
-// exporter must keep the memory allocated.
-#define GPUIPC_TYPE_RUNTIME_IPC 1
-
-// A file descriptor, fetched from the exporter. One host only.
-#define GPUIPC_TYPE_POSIX_FD 2
-
-// A fabric handle (IMEX). Also between the hosts of one NVLink domain.
-#define GPUIPC_TYPE_FABRIC 4
-
-// The mapping may be read and written.
-#define GPUIPC_ACCESS_READ_WRITE 0
-
-// The mapping may be read only. A legacy mapping cannot be made so.
-#define GPUIPC_ACCESS_READ_ONLY 1
-
-// Nobody could be asked. A legacy handle of freed memory opens whatever lies
-// at its address by then.
-#define GPUIPC_LIVENESS_UNKNOWN 0
-
-// The exporter said that it is still the memory that was offered. It must stay
-// allocated: the mapping holds no reference.
-#define GPUIPC_LIVENESS_MEMORY_UNCHANGED 1
-
-// The mapping holds a reference: it is the memory that was offered, and stays
-// so, whatever its owner does.
-#define GPUIPC_LIVENESS_REFERENCED 2
-
-// The exporter lives and still offers the memory, but could not be asked
-// whether its owner has freed it meanwhile.
-#define GPUIPC_LIVENESS_OFFER_LIVES 3
-
-// Whose processes are trusted: as `GPUIPC_TRUST` says, else the own user and root.
-#define GPUIPC_TRUST_DEFAULT 0
-
-// The own user, and root.
-#define GPUIPC_TRUST_SAME_USER 1
-
-// Also the users in `trusted_uids`.
-#define GPUIPC_TRUST_USERS 2
-
-// Everyone who holds the handle. For containers whose user namespaces have no
-// common users.
-#define GPUIPC_TRUST_TOKEN_ALONE 3
-
-// No log lines.
-#define GPUIPC_LOG_OFF 0
-
-// What went wrong and cannot be told by a status.
-#define GPUIPC_LOG_ERROR 1
-
-// What failed to be undone.
-#define GPUIPC_LOG_WARN 2
-
-// Fallbacks that were taken.
-#define GPUIPC_LOG_INFO 3
-
-// Each step, and failures that were handled.
-#define GPUIPC_LOG_DEBUG 4
-
-// Each driver call with its time.
-#define GPUIPC_LOG_TRACE 5
-
-// In `attributes` of a handle: `slot_1` is a ticket.
-#define GPUIPC_ATTRIBUTE_TICKET 1
-
-// In `attributes` of a handle: the memory is from a pool, `slot_0` is its pointer.
-#define GPUIPC_ATTRIBUTE_MEM_POOL 2
-
-// In `attributes` of a handle: pinned host memory on one NUMA node.
-#define GPUIPC_ATTRIBUTE_HOST_NUMA 4
-
-// In `attributes` of a handle: a multicast object.
-#define GPUIPC_ATTRIBUTE_MULTICAST 8
-
-// The version that the header belongs to: major part.
-#define GPUIPC_VERSION_MAJOR 0
-
-// The version that the header belongs to: minor part.
-#define GPUIPC_VERSION_MINOR 1
-
-// The version that the header belongs to: patch part.
-#define GPUIPC_VERSION_PATCH 0
-
-// The version that the header belongs to, as `gpuipc_version` gives the
-// library's: 1002003 for 1.2.3.
-#define GPUIPC_VERSION (((GPUIPC_VERSION_MAJOR * 1000000) + (GPUIPC_VERSION_MINOR * 1000)) + GPUIPC_VERSION_PATCH)
-
-// The number of the binary interface, which is the number in the shared library's
-// SONAME (`libgpuipc.so.1`). Raised only when something is removed or changed: see
-// above.
-#define GPUIPC_ABI_VERSION 1
-
 // GPU memory of this process that can be shared.
 typedef struct gpuipc_buffer gpuipc_buffer;
 
@@ -524,25 +524,49 @@ typedef struct gpuipc_mem gpuipc_mem;
 // return numbers that are not here.
 typedef uint32_t gpuipc_status;
 
-// What a call that failed said, in numbers. Of 32 bytes for ever; what comes
-// takes reserved ones.
-typedef struct gpuipc_error {
-    // What the call returned; `GPUIPC_OK` if it succeeded.
-    uint32_t status;
-    // With `GPUIPC_NOT_EXPORTABLE`: what the memory is, `GPUIPC_KIND_...`. Else 0.
-    uint32_t memory_kind;
-    // What `code` is: `GPUIPC_CODE_...`.
-    uint32_t code_kind;
-    // The answer of the driver or the kernel, where one call decided. What
-    // failed within attempts is told by those.
-    int32_t code;
-    // How many attempts `gpuipc_last_error_attempts` gives.
-    uint32_t attempt_count;
-    // 0.
-    uint32_t reserved;
-    // 0.
-    uint64_t reserved_long;
-} gpuipc_error;
+// How the library is opened: what goes before the environment. Filled by
+// `gpuipc_open_options_init`; then change what is to be different. What it
+// points to is read during the call only.
+typedef struct gpuipc_open_options {
+    // `sizeof(gpuipc_open_options)` of the header that the caller was compiled with.
+    size_t struct_size;
+    // The folder for the broker's name, the same on both sides; at most 64
+    // bytes. NULL: `GPUIPC_SOCKET_DIR`, else `/dev/shm/gpuipc-UID`.
+    const char *socket_dir;
+    // `GPUIPC_TRUST_...`: whose processes are trusted at the other end of the
+    // broker's socket.
+    uint32_t trust;
+    // With `GPUIPC_TRUST_USERS`, how many `trusted_uids`; else 0.
+    uint32_t trusted_uid_count;
+    // Users beside the own one and root, as this process's user namespace
+    // numbers them.
+    const uint32_t *trusted_uids;
+} gpuipc_open_options;
+
+// Takes a log line: what the caller gave to `gpuipc_log_set`, the line's
+// `GPUIPC_LOG_...`, its target (`gpuipc::gpu`, `gpuipc::broker`, `gpuipc::ffi`)
+// and its words, all valid during the call only. No token is ever in them. Called
+// from any thread that uses the library and from the library's own, also from
+// several at once. It must return: no `longjmp`, no C++ exception. It may call
+// functions of the library but `gpuipc_log_set`; what those log is lost.
+typedef void (*gpuipc_log_callback)(void *user,
+                                    uint32_t level,
+                                    const char *target,
+                                    const char *message);
+
+// How memory is exported. Filled by `gpuipc_export_options_init`; then change
+// what is to be different.
+typedef struct gpuipc_export_options {
+    // `sizeof(gpuipc_export_options)` of the header that the caller was compiled with.
+    size_t struct_size;
+    // How many of `types` are given. 0: every type that the memory allows.
+    uint8_t type_count;
+    // The types that may be offered (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
+    // `_FABRIC`), each at most once; 0 from `type_count` on. Others are not made
+    // at all: without `GPUIPC_TYPE_POSIX_FD` there is no descriptor that anyone
+    // could ask for.
+    uint8_t types[7];
+} gpuipc_export_options;
 
 // One way that was tried and did not work. Of 64 bytes for ever; what comes
 // takes reserved ones.
@@ -571,19 +595,33 @@ typedef struct gpuipc_attempt {
     uint64_t reserved_long;
 } gpuipc_attempt;
 
-// How memory is exported. Filled by `gpuipc_export_options_init`; then change
+// How memory is imported. Filled by `gpuipc_import_options_init`; then change
 // what is to be different.
-typedef struct gpuipc_export_options {
-    // `sizeof(gpuipc_export_options)` of the header that the caller was compiled with.
+typedef struct gpuipc_import_options {
+    // `sizeof(gpuipc_import_options)` of the header that the caller was compiled with.
     size_t struct_size;
-    // How many of `types` are given. 0: every type that the memory allows.
+    // The device that maps the memory, by this process's ordinal. -1: the
+    // current context's; without a context the memory's own GPU if it is
+    // visible here, else device 0.
+    int32_t device;
+    // `GPUIPC_ACCESS_READ_WRITE` or `GPUIPC_ACCESS_READ_ONLY`.
+    uint32_t access;
+    // 1: refuse a mapping of which nobody could say that it is still the memory
+    // that was offered. Else 0. Matters for `GPUIPC_TYPE_RUNTIME_IPC` only.
+    uint32_t require_live;
+    // How long the import may wait for the exporter, over all types, in
+    // milliseconds. 0: `GPUIPC_TIMEOUT_MS`, else 5000. Driver calls cannot be
+    // interrupted and do not count.
+    uint32_t timeout_ms;
+    // How many of `types` are given. 0: `GPUIPC_TYPES`, else descriptor,
+    // fabric, legacy.
     uint8_t type_count;
-    // The types that may be offered (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
-    // `_FABRIC`), each at most once; 0 from `type_count` on. Others are not made
-    // at all: without `GPUIPC_TYPE_POSIX_FD` there is no descriptor that anyone
-    // could ask for.
+    // The types that may be tried (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
+    // `_FABRIC`), in order, each at most once; 0 from `type_count` on.
     uint8_t types[7];
-} gpuipc_export_options;
+    // What another thread may end this import's waiting with, or NULL.
+    const struct gpuipc_cancel *cancel;
+} gpuipc_import_options;
 
 // A ticket as C sees it inside a slot.
 typedef struct gpuipc_ticket {
@@ -685,151 +723,78 @@ typedef struct gpuipc_mem_handle {
     union gpuipc_slot slot_2;
 } gpuipc_mem_handle;
 
-// How memory is imported. Filled by `gpuipc_import_options_init`; then change
-// what is to be different.
-typedef struct gpuipc_import_options {
-    // `sizeof(gpuipc_import_options)` of the header that the caller was compiled with.
-    size_t struct_size;
-    // The device that maps the memory, by this process's ordinal. -1: the
-    // current context's; without a context the memory's own GPU if it is
-    // visible here, else device 0.
-    int32_t device;
-    // `GPUIPC_ACCESS_READ_WRITE` or `GPUIPC_ACCESS_READ_ONLY`.
-    uint32_t access;
-    // 1: refuse a mapping of which nobody could say that it is still the memory
-    // that was offered. Else 0. Matters for `GPUIPC_TYPE_RUNTIME_IPC` only.
-    uint32_t require_live;
-    // How long the import may wait for the exporter, over all types, in
-    // milliseconds. 0: `GPUIPC_TIMEOUT_MS`, else 5000. Driver calls cannot be
-    // interrupted and do not count.
-    uint32_t timeout_ms;
-    // How many of `types` are given. 0: `GPUIPC_TYPES`, else descriptor,
-    // fabric, legacy.
-    uint8_t type_count;
-    // The types that may be tried (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
-    // `_FABRIC`), in order, each at most once; 0 from `type_count` on.
-    uint8_t types[7];
-    // What another thread may end this import's waiting with, or NULL.
-    const struct gpuipc_cancel *cancel;
-} gpuipc_import_options;
-
-// How the library is opened: what goes before the environment. Filled by
-// `gpuipc_open_options_init`; then change what is to be different. What it
-// points to is read during the call only.
-typedef struct gpuipc_open_options {
-    // `sizeof(gpuipc_open_options)` of the header that the caller was compiled with.
-    size_t struct_size;
-    // The folder for the broker's name, the same on both sides; at most 64
-    // bytes. NULL: `GPUIPC_SOCKET_DIR`, else `/dev/shm/gpuipc-UID`.
-    const char *socket_dir;
-    // `GPUIPC_TRUST_...`: whose processes are trusted at the other end of the
-    // broker's socket.
-    uint32_t trust;
-    // With `GPUIPC_TRUST_USERS`, how many `trusted_uids`; else 0.
-    uint32_t trusted_uid_count;
-    // Users beside the own one and root, as this process's user namespace
-    // numbers them.
-    const uint32_t *trusted_uids;
-} gpuipc_open_options;
-
-// Takes a log line: what the caller gave to `gpuipc_log_set`, the line's
-// `GPUIPC_LOG_...`, its target (`gpuipc::gpu`, `gpuipc::broker`, `gpuipc::ffi`)
-// and its words, all valid during the call only. No token is ever in them. Called
-// from any thread that uses the library and from the library's own, also from
-// several at once. It must return: no `longjmp`, no C++ exception. It may call
-// functions of the library but `gpuipc_log_set`; what those log is lost.
-typedef void (*gpuipc_log_callback)(void *user,
-                                    uint32_t level,
-                                    const char *target,
-                                    const char *message);
+// What a call that failed said, in numbers. Of 32 bytes for ever; what comes
+// takes reserved ones.
+typedef struct gpuipc_error {
+    // What the call returned; `GPUIPC_OK` if it succeeded.
+    uint32_t status;
+    // With `GPUIPC_NOT_EXPORTABLE`: what the memory is, `GPUIPC_KIND_...`. Else 0.
+    uint32_t memory_kind;
+    // What `code` is: `GPUIPC_CODE_...`.
+    uint32_t code_kind;
+    // The answer of the driver or the kernel, where one call decided. What
+    // failed within attempts is told by those.
+    int32_t code;
+    // How many attempts `gpuipc_last_error_attempts` gives.
+    uint32_t attempt_count;
+    // 0.
+    uint32_t reserved;
+    // 0.
+    uint64_t reserved_long;
+} gpuipc_error;
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// Allocates `len` bytes on `device` (by this process's ordinal) that can be
-// shared in the way that `memory` (`GPUIPC_MEMORY_...`) says. A runtime has an
-// allocator of its own; this one shows what that must ask for, and serves small
-// programs. In the current context if it is that device's, else in its primary
-// one, which it keeps in use. The memory's contents are not set.
+// Opens the library: loads the CUDA driver (`libcuda.so.1`, or what the
+// environment variable `GPUIPC_LIBCUDA` names), initializes it (`cuInit`) and
+// reads the environment. Creates no context and starts no thread.
 //
-// `*out` is to be given to `gpuipc_buffer_free`.
+// `*out` is to be given to `gpuipc_close`. Opening it several times is allowed.
 //
-// Fails with `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_NO_DEVICE`, `GPUIPC_DRIVER_CALL`
-// (out of memory; no fabric here), `GPUIPC_FORKED`.
-gpuipc_status gpuipc_buffer_new(const struct gpuipc *ipc,
-                                int32_t device,
-                                uint32_t memory,
-                                size_t len,
-                                struct gpuipc_buffer **out);
+// Fails with `GPUIPC_DRIVER_LIBRARY`, `GPUIPC_DRIVER_SYMBOL`,
+// `GPUIPC_DRIVER_CALL`, `GPUIPC_NO_DEVICE`, `GPUIPC_INVALID_SETTING`,
+// `GPUIPC_FORKED`, `GPUIPC_SYSTEM_CALL`.
+gpuipc_status gpuipc_open(struct gpuipc **out);
 
-// The address (a `CUdeviceptr`) of the first byte.
-gpuipc_status gpuipc_buffer_ptr(const struct gpuipc_buffer *buffer, uint64_t *out);
-
-// How many bytes were asked for.
-gpuipc_status gpuipc_buffer_len(const struct gpuipc_buffer *buffer, size_t *out);
-
-// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
+// As `gpuipc_open`, with options that go before the environment. `options` may be
+// NULL: the defaults.
 //
-// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer, and with
-// `GPUIPC_DRIVER_CALL`, after which `to` holds anything.
-gpuipc_status gpuipc_buffer_read(const struct gpuipc_buffer *buffer,
-                                 size_t offset,
-                                 uint8_t *to,
-                                 size_t size);
+// Fails as `gpuipc_open`, and with `GPUIPC_INVALID_ARGUMENT` for options that
+// cannot be.
+gpuipc_status gpuipc_open_with(const struct gpuipc_open_options *options, struct gpuipc **out);
 
-// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
-// returns the bytes are there, and so is all other work of that context done.
+// Fills `options` with the defaults. `struct_size` is
+// `sizeof(gpuipc_open_options)` where the caller is compiled.
 //
-// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer,
-// `GPUIPC_DRIVER_CALL`.
-gpuipc_status gpuipc_buffer_write(const struct gpuipc_buffer *buffer,
-                                  size_t offset,
-                                  const uint8_t *from,
-                                  size_t size);
+// Fails with `GPUIPC_INVALID_ARGUMENT` for a size that no header has.
+gpuipc_status gpuipc_open_options_init(struct gpuipc_open_options *options, size_t struct_size);
 
-// Frees the memory. NULL is allowed. Work that uses it must have ended; offers of
-// it are to be freed before.
-void gpuipc_buffer_free(struct gpuipc_buffer *buffer);
+// Gives the library back. NULL is allowed. What was exported and imported
+// through it stays valid until it is freed itself.
+void gpuipc_close(struct gpuipc *ipc);
 
-// Makes what an import's waiting can be ended with: `cancel` of
-// `gpuipc_import_options`. `*out` is to be given to `gpuipc_cancel_free`. May
-// serve any number of imports, also at the same time.
-gpuipc_status gpuipc_cancel_new(struct gpuipc_cancel **out);
+// The library's version, in the form of `GPUIPC_VERSION`.
+uint32_t gpuipc_version(void);
 
-// With `cancelled` 1: imports that were given `cancel` end with
-// `GPUIPC_CANCELLED` within 20 ms, and later ones at once. A driver call under
-// way is not interrupted. With 0: later imports wait again.
-gpuipc_status gpuipc_cancel_set(const struct gpuipc_cancel *cancel, uint32_t cancelled);
+// The library's `GPUIPC_ABI_VERSION`. A program that loads the library by
+// `dlopen` compares it with its header's.
+uint32_t gpuipc_abi_version(void);
 
-// Gives it back. NULL is allowed. Imports under way that were given it go on,
-// and can be cancelled no more.
-void gpuipc_cancel_free(struct gpuipc_cancel *cancel);
+// 1 in a process that was forked from one that had opened the library, where
+// calls fail with `GPUIPC_FORKED`; else 0. A few nanoseconds: no system call.
+uint32_t gpuipc_is_forked(void);
 
-// What this thread's last call said, in full: the function, the cause, every
-// attempt with its step, code and hint. Empty if that call returned
-// `GPUIPC_OK`. The calls that return no status, and those about the last error, do
-// not change it. A text function: see above.
-gpuipc_status gpuipc_last_error(char *buffer, size_t size, size_t *needed);
-
-// The same in numbers: the status, the kind of memory that cannot be shared, the
-// code of the driver or the kernel.
-gpuipc_status gpuipc_last_error_read(struct gpuipc_error *out);
-
-// The attempts behind this thread's last error, in order: what an export or an
-// import tried, and how each failed. None for most errors. An array function: see
-// above.
-gpuipc_status gpuipc_last_error_attempts(struct gpuipc_attempt *attempts,
-                                         size_t capacity,
-                                         size_t *count);
-
-// The status in one sentence. Never NULL, and never freed; also for numbers
-// that this library does not know.
-const char *gpuipc_status_text(gpuipc_status status);
-
-// The status's name without `GPUIPC_`, such as `TIMED_OUT`; `UNKNOWN` for a
-// number that this library does not know. Never NULL, and never freed.
-const char *gpuipc_status_name(gpuipc_status status);
+// Gives the library's log lines up to `level` (`GPUIPC_LOG_...`) to `callback`,
+// in place of stderr; `user` is given back with each. NULL ends that: no lines.
+// For all users of this copy of the library in the process. Works before
+// `gpuipc_open`, too. When it returns, the callback before is not being called any
+// more, and what its `user` points to may go.
+//
+// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist and from
+// within the callback, `GPUIPC_FORKED`.
+gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t level);
 
 // Offers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`) to other
 // processes, by every type of sharing that the memory allows: `cuMemAlloc`
@@ -910,19 +875,6 @@ gpuipc_status gpuipc_exported_attempt_list(const struct gpuipc_exported *exporte
 // their mappings; later ones find the offer withdrawn.
 void gpuipc_exported_free(struct gpuipc_exported *exported);
 
-// Says whether the `len` bytes at `handles` are handles, as `gpuipc_import`
-// would, without a driver: not whether the memory can be reached.
-//
-// Fails with `GPUIPC_HANDLE_LENGTH`, `GPUIPC_HANDLE_MAGIC`,
-// `GPUIPC_HANDLE_NEWER`, `GPUIPC_HANDLE_DAMAGED`, `GPUIPC_HANDLE_FIELD`.
-gpuipc_status gpuipc_handle_check(const uint8_t *handles, size_t len);
-
-// Checks the `len` bytes at `handle`, which are one handle, and tells what it
-// says: `*out` is a copy, aligned as C wants it.
-//
-// Fails as `gpuipc_handle_check`.
-gpuipc_status gpuipc_handle_read(const uint8_t *handle, size_t len, struct gpuipc_mem_handle *out);
-
 // Fills `options` with the defaults. `struct_size` is
 // `sizeof(gpuipc_import_options)` where the caller is compiled.
 //
@@ -950,55 +902,6 @@ gpuipc_status gpuipc_import(const struct gpuipc *ipc,
                             size_t len,
                             const struct gpuipc_import_options *options,
                             struct gpuipc_mem **out);
-
-// Opens the library: loads the CUDA driver (`libcuda.so.1`, or what the
-// environment variable `GPUIPC_LIBCUDA` names), initializes it (`cuInit`) and
-// reads the environment. Creates no context and starts no thread.
-//
-// `*out` is to be given to `gpuipc_close`. Opening it several times is allowed.
-//
-// Fails with `GPUIPC_DRIVER_LIBRARY`, `GPUIPC_DRIVER_SYMBOL`,
-// `GPUIPC_DRIVER_CALL`, `GPUIPC_NO_DEVICE`, `GPUIPC_INVALID_SETTING`,
-// `GPUIPC_FORKED`, `GPUIPC_SYSTEM_CALL`.
-gpuipc_status gpuipc_open(struct gpuipc **out);
-
-// As `gpuipc_open`, with options that go before the environment. `options` may be
-// NULL: the defaults.
-//
-// Fails as `gpuipc_open`, and with `GPUIPC_INVALID_ARGUMENT` for options that
-// cannot be.
-gpuipc_status gpuipc_open_with(const struct gpuipc_open_options *options, struct gpuipc **out);
-
-// Fills `options` with the defaults. `struct_size` is
-// `sizeof(gpuipc_open_options)` where the caller is compiled.
-//
-// Fails with `GPUIPC_INVALID_ARGUMENT` for a size that no header has.
-gpuipc_status gpuipc_open_options_init(struct gpuipc_open_options *options, size_t struct_size);
-
-// Gives the library back. NULL is allowed. What was exported and imported
-// through it stays valid until it is freed itself.
-void gpuipc_close(struct gpuipc *ipc);
-
-// The library's version, in the form of `GPUIPC_VERSION`.
-uint32_t gpuipc_version(void);
-
-// The library's `GPUIPC_ABI_VERSION`. A program that loads the library by
-// `dlopen` compares it with its header's.
-uint32_t gpuipc_abi_version(void);
-
-// 1 in a process that was forked from one that had opened the library, where
-// calls fail with `GPUIPC_FORKED`; else 0. A few nanoseconds: no system call.
-uint32_t gpuipc_is_forked(void);
-
-// Gives the library's log lines up to `level` (`GPUIPC_LOG_...`) to `callback`,
-// in place of stderr; `user` is given back with each. NULL ends that: no lines.
-// For all users of this copy of the library in the process. Works before
-// `gpuipc_open`, too. When it returns, the callback before is not being called any
-// more, and what its `user` points to may go.
-//
-// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist and from
-// within the callback, `GPUIPC_FORKED`.
-gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t level);
 
 // The address (a `CUdeviceptr`) of the first byte that was exported.
 gpuipc_status gpuipc_mem_ptr(const struct gpuipc_mem *mem, uint64_t *out);
@@ -1051,6 +954,103 @@ gpuipc_status gpuipc_mem_write(const struct gpuipc_mem *mem,
 // Unmaps the memory. NULL is allowed. Does not wait for the GPU: work that uses
 // the memory must have ended. Changes no thread's current context.
 void gpuipc_mem_free(struct gpuipc_mem *mem);
+
+// Says whether the `len` bytes at `handles` are handles, as `gpuipc_import`
+// would, without a driver: not whether the memory can be reached.
+//
+// Fails with `GPUIPC_HANDLE_LENGTH`, `GPUIPC_HANDLE_MAGIC`,
+// `GPUIPC_HANDLE_NEWER`, `GPUIPC_HANDLE_DAMAGED`, `GPUIPC_HANDLE_FIELD`.
+gpuipc_status gpuipc_handle_check(const uint8_t *handles, size_t len);
+
+// Checks the `len` bytes at `handle`, which are one handle, and tells what it
+// says: `*out` is a copy, aligned as C wants it.
+//
+// Fails as `gpuipc_handle_check`.
+gpuipc_status gpuipc_handle_read(const uint8_t *handle, size_t len, struct gpuipc_mem_handle *out);
+
+// What this thread's last call said, in full: the function, the cause, every
+// attempt with its step, code and hint. Empty if that call returned
+// `GPUIPC_OK`. The calls that return no status, and those about the last error, do
+// not change it. A text function: see above.
+gpuipc_status gpuipc_last_error(char *buffer, size_t size, size_t *needed);
+
+// The same in numbers: the status, the kind of memory that cannot be shared, the
+// code of the driver or the kernel.
+gpuipc_status gpuipc_last_error_read(struct gpuipc_error *out);
+
+// The attempts behind this thread's last error, in order: what an export or an
+// import tried, and how each failed. None for most errors. An array function: see
+// above.
+gpuipc_status gpuipc_last_error_attempts(struct gpuipc_attempt *attempts,
+                                         size_t capacity,
+                                         size_t *count);
+
+// The status in one sentence. Never NULL, and never freed; also for numbers
+// that this library does not know.
+const char *gpuipc_status_text(gpuipc_status status);
+
+// The status's name without `GPUIPC_`, such as `TIMED_OUT`; `UNKNOWN` for a
+// number that this library does not know. Never NULL, and never freed.
+const char *gpuipc_status_name(gpuipc_status status);
+
+// Makes what an import's waiting can be ended with: `cancel` of
+// `gpuipc_import_options`. `*out` is to be given to `gpuipc_cancel_free`. May
+// serve any number of imports, also at the same time.
+gpuipc_status gpuipc_cancel_new(struct gpuipc_cancel **out);
+
+// With `cancelled` 1: imports that were given `cancel` end with
+// `GPUIPC_CANCELLED` within 20 ms, and later ones at once. A driver call under
+// way is not interrupted. With 0: later imports wait again.
+gpuipc_status gpuipc_cancel_set(const struct gpuipc_cancel *cancel, uint32_t cancelled);
+
+// Gives it back. NULL is allowed. Imports under way that were given it go on,
+// and can be cancelled no more.
+void gpuipc_cancel_free(struct gpuipc_cancel *cancel);
+
+// Allocates `len` bytes on `device` (by this process's ordinal) that can be
+// shared in the way that `memory` (`GPUIPC_MEMORY_...`) says. A runtime has an
+// allocator of its own; this one shows what that must ask for, and serves small
+// programs. In the current context if it is that device's, else in its primary
+// one, which it keeps in use. The memory's contents are not set.
+//
+// `*out` is to be given to `gpuipc_buffer_free`.
+//
+// Fails with `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_NO_DEVICE`, `GPUIPC_DRIVER_CALL`
+// (out of memory; no fabric here), `GPUIPC_FORKED`.
+gpuipc_status gpuipc_buffer_new(const struct gpuipc *ipc,
+                                int32_t device,
+                                uint32_t memory,
+                                size_t len,
+                                struct gpuipc_buffer **out);
+
+// The address (a `CUdeviceptr`) of the first byte.
+gpuipc_status gpuipc_buffer_ptr(const struct gpuipc_buffer *buffer, uint64_t *out);
+
+// How many bytes were asked for.
+gpuipc_status gpuipc_buffer_len(const struct gpuipc_buffer *buffer, size_t *out);
+
+// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
+//
+// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer, and with
+// `GPUIPC_DRIVER_CALL`, after which `to` holds anything.
+gpuipc_status gpuipc_buffer_read(const struct gpuipc_buffer *buffer,
+                                 size_t offset,
+                                 uint8_t *to,
+                                 size_t size);
+
+// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
+// returns the bytes are there, and so is all other work of that context done.
+//
+// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer,
+// `GPUIPC_DRIVER_CALL`.
+gpuipc_status gpuipc_buffer_write(const struct gpuipc_buffer *buffer,
+                                  size_t offset,
+                                  const uint8_t *from,
+                                  size_t size);
+
+// Frees the memory. NULL is allowed. Work that uses it must have ended; offers of
+// it are to be freed before.
+void gpuipc_buffer_free(struct gpuipc_buffer *buffer);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -16,15 +16,21 @@
 //! header is committed; a test compares it with these files.
 #![deny(unsafe_code)]
 
+// The numbers first, in the order in which the header has them.
+pub mod version;
+
+pub mod status;
+
+pub mod values;
+
+pub mod kinds;
+
+pub mod reasons;
+
 pub mod attempts;
 pub mod border;
 mod failure;
-pub mod kinds;
 mod last_error;
 mod logger;
 pub mod objects;
 pub mod options;
-pub mod reasons;
-pub mod status;
-pub mod values;
-pub mod version;

@@ -15,14 +15,22 @@
 // What each function asks of its pointers stands in prose, for readers of C.
 #![allow(clippy::missing_safety_doc)]
 
-pub mod buffer;
-pub mod cancel;
-pub mod error;
-pub mod export;
-pub mod handle;
-pub mod import;
+// In the order in which the header has them.
 pub mod library;
+
+pub mod export;
+
+pub mod import;
+
 pub mod mem;
+
+pub mod handle;
+
+pub mod error;
+
+pub mod cancel;
+
+pub mod buffer;
 
 use crate::attempts::CAttempt;
 use crate::failure::Failure;
