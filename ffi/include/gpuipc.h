@@ -34,8 +34,8 @@
  * gpuipc_last_error has the cause in full, gpuipc_last_error_read and
  * gpuipc_last_error_attempts have it in numbers.
  *
- * Outputs are written only when the call returns GPUIPC_OK. Text functions and
- * array functions alone do more.
+ * Outputs are written only when the call returns GPUIPC_OK. Only text functions
+ * and array functions do more, and gpuipc_..._read when the driver's copy fails.
  *
  * Text functions (gpuipc_exported_attempts, gpuipc_mem_attempts,
  * gpuipc_last_error) write UTF-8 with a NUL at its end into `buffer` of `size`
@@ -75,8 +75,8 @@
  *
  * In the process. Loading the library runs no code of it, but for Rust's run time
  * noting argc and argv. It installs no signal handler, writes nothing to stdout,
- * and to stderr only where GPUIPC_LOG asks for it. gpuipc_open loads the driver,
- * which stays loaded. The first export starts one thread an open library, with
+ * and to stderr only where GPUIPC_LOG asks for it, and a panic's words. gpuipc_open
+ * loads the driver, which stays loaded. The first export starts one thread an open library, with
  * all signals blocked; it ends with the last of the library and its offers. From
  * that first export on, the shared object or program that has this library in it
  * stays loaded until the process ends: dlclose has no effect any more. Before, it
