@@ -104,7 +104,7 @@ fn ordinal(piece: &Piece) -> usize {
     match (&piece.origin, piece.storage.header().place) {
         (Origin::Opened { device, .. } | Origin::Host { device, .. }, _) => *device,
         (_, Place::Gpu(machine)) => visible_number(machine).unwrap_or(0),
-        (_, Place::Numa(_)) => 0,
+        (_, Place::Numa(_) | Place::Switch) => 0,
     }
 }
 

@@ -4,6 +4,8 @@
 use crate::Answer;
 use crate::border::{In, Out, host_memory};
 use crate::config::config;
+use crate::header::Kind;
+use crate::multicast_reach::reach;
 use crate::piece::Origin;
 use crate::pool_file::is_freed;
 use crate::state::{State, state};
@@ -15,11 +17,11 @@ use std::sync::Arc;
 /// Bytes that a copy from memory to memory has in hand.
 const CHUNK: usize = 1 << 20;
 
-/// A run of bytes in one file.
+/// A run of bytes.
 struct Part {
-    storage: Arc<Storage>,
-    offset: u64,
     len: usize,
+    /// The file that has them, and where; through a multicast object several.
+    files: Vec<(Arc<Storage>, u64)>,
 }
 
 /// The files behind `bytes` at `address`, which may span pieces side by side.
@@ -55,11 +57,23 @@ fn parts_for(
         let inside = here - start;
         let left = usize::try_from(piece.size - inside).unwrap_or(usize::MAX);
         let len = left.min(bytes - done);
-        parts.push(Part {
-            storage: Arc::clone(&piece.storage),
-            offset: piece.file_offset() + inside,
-            len,
-        });
+        if piece.storage.header().kind == Kind::Multicast {
+            // A plain read of a multicast address has no meaning.
+            if !write {
+                return Err(CuResult::INVALID_VALUE);
+            }
+            let runs = reach(state, &piece.storage, inside, len)?;
+            parts.extend(runs.into_iter().map(|run| Part {
+                len: run.len,
+                files: run.memories,
+            }));
+        } else {
+            let file = (Arc::clone(&piece.storage), piece.file_offset() + inside);
+            parts.push(Part {
+                len,
+                files: vec![file],
+            });
+        }
         done += len;
     }
     Ok(parts)
@@ -68,7 +82,9 @@ fn parts_for(
 fn write_all(parts: &[Part], from: In<c_void>) -> Answer {
     let mut done = 0;
     for part in parts {
-        part.storage.write(part.offset, from, done, part.len)?;
+        for (storage, offset) in &part.files {
+            storage.write(*offset, from, done, part.len)?;
+        }
         done += part.len;
     }
     Ok(())
@@ -77,7 +93,8 @@ fn write_all(parts: &[Part], from: In<c_void>) -> Answer {
 fn read_all(parts: &[Part], to: Out<c_void>) -> Answer {
     let mut done = 0;
     for part in parts {
-        part.storage.read(part.offset, to, done, part.len)?;
+        let (storage, offset) = part.files.first().ok_or(CuResult::INVALID_VALUE)?;
+        storage.read(*offset, to, done, part.len)?;
         done += part.len;
     }
     Ok(())
@@ -138,16 +155,19 @@ fn copy_parts(to: &[Part], from: &[Part]) -> Answer {
     let mut to = to.iter().flat_map(chunks);
     let mut room = to.next();
     let mut buffer = vec![0; CHUNK];
-    for (storage, mut offset, mut len) in from.iter().flat_map(chunks) {
+    for (part, mut skip, mut len) in from.iter().flat_map(chunks) {
+        let (storage, offset) = part.files.first().ok_or(CuResult::INVALID_VALUE)?;
         while len > 0 {
             let Some((there, at, left)) = room else {
                 return Ok(());
             };
             let step = len.min(left);
             let bytes = &mut buffer[..step];
-            storage.read_bytes(offset, bytes)?;
-            there.write_bytes(at, bytes)?;
-            offset += step as u64;
+            storage.read_bytes(offset + skip, bytes)?;
+            for (storage, offset) in &there.files {
+                storage.write_bytes(offset + at, bytes)?;
+            }
+            skip += step as u64;
             len -= step;
             room = if step < left {
                 Some((there, at + step as u64, left - step))
@@ -159,11 +179,11 @@ fn copy_parts(to: &[Part], from: &[Part]) -> Answer {
     Ok(())
 }
 
-/// A part in pieces that fit into the buffer.
-fn chunks(part: &Part) -> impl Iterator<Item = (&Storage, u64, usize)> {
-    (0..part.len).step_by(CHUNK).map(|done| {
+/// A part in pieces that fit into the buffer: where in the part, and bytes.
+fn chunks(part: &Part) -> impl Iterator<Item = (&Part, u64, usize)> {
+    (0..part.len).step_by(CHUNK).map(move |done| {
         let len = CHUNK.min(part.len - done);
-        (&*part.storage, part.offset + done as u64, len)
+        (part, done as u64, len)
     })
 }
 
@@ -185,7 +205,9 @@ pub(crate) fn memset_d8(to: u64, value: u8, count: usize) -> Answer {
         }
     }
     for part in parts(to, count, true)? {
-        part.storage.fill(part.offset, value, part.len)?;
+        for (storage, offset) in &part.files {
+            storage.fill(*offset, value, part.len)?;
+        }
     }
     Ok(())
 }

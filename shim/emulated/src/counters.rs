@@ -15,7 +15,11 @@ pub struct Counters {
     pub host_allocations: u64,
     /// VMM allocations that exist here, own and imported.
     pub physical_allocations: u64,
-    /// References to them by handle: create, retain and import add one each.
+    /// Multicast objects that exist here, own and imported.
+    pub multicast_objects: u64,
+    /// Bindings to them that this process made and that are not undone.
+    pub multicast_bindings: u64,
+    /// References to all of these by handle: create, retain and import add one each.
     pub handle_references: u64,
     /// `cuMemMap` not yet unmapped.
     pub mappings: u64,
@@ -37,7 +41,7 @@ pub struct Counters {
     pub graphs: u64,
     /// Retain counts of all primary contexts together.
     pub primary_contexts: u64,
-    /// Names of exported memory (legacy and fabric) in the directory.
+    /// Names of memory (legacy, fabric and bound to multicast) in the directory.
     pub names: u64,
     /// Files of memory that the driver itself holds open.
     pub files_open: u64,
@@ -48,7 +52,17 @@ pub struct Counters {
 pub fn read() -> Counters {
     let state = state();
     let mut counters = Counters {
-        physical_allocations: state.physicals.len() as u64,
+        physical_allocations: state
+            .physicals
+            .values()
+            .filter(|found| !found.is_multicast())
+            .count() as u64,
+        multicast_objects: state
+            .physicals
+            .values()
+            .filter(|found| found.is_multicast())
+            .count() as u64,
+        multicast_bindings: crate::multicast::bindings_of_this_process(&state),
         handle_references: state
             .physicals
             .values()
@@ -61,6 +75,11 @@ pub fn read() -> Counters {
                 .physicals
                 .values()
                 .filter(|found| found.fabric.is_some())
+                .count() as u64
+            + state
+                .physicals
+                .values()
+                .filter(|found| found.bound.is_some())
                 .count() as u64
             + state
                 .pools
@@ -98,12 +117,14 @@ impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "allocations {} host {} physical {} handles {} mappings {} reservations {} legacy opens {} \
+            "allocations {} host {} physical {} multicast {} bindings {} handles {} mappings {} reservations {} legacy opens {} \
              pools {} imported pools {} pool allocations {} pool imports {} streams {} graphs {} \
              contexts {} names {} files {}",
             self.allocations,
             self.host_allocations,
             self.physical_allocations,
+            self.multicast_objects,
+            self.multicast_bindings,
             self.handle_references,
             self.mappings,
             self.reservations,

@@ -100,7 +100,7 @@ fn encode(domain: u64, owner: OwnerId, id: &[u8; 16]) -> CuMemFabricHandle {
 }
 
 /// Opens a handle of this process's domain; anything else is `None`.
-pub(crate) fn open(store: &Store, handle: &CuMemFabricHandle, kind: Kind) -> Option<Storage> {
+pub(crate) fn open(store: &Store, handle: &CuMemFabricHandle, kinds: &[Kind]) -> Option<Storage> {
     let data = &handle.data;
     let long = |at: core::ops::Range<usize>| data[at].try_into().map(u64::from_le_bytes).ok();
     if &data[field::MAGIC] != MAGIC || long(field::CHECK)? != check(&data[field::CHECKED]) {
@@ -114,5 +114,5 @@ pub(crate) fn open(store: &Store, handle: &CuMemFabricHandle, kind: Kind) -> Opt
     let id = data[field::ID].try_into().ok()?;
     let folder = store.folder(&folder_name(domain)).ok()?;
     let file = store::open_name(folder.as_fd(), &memory_name(owner, id)).ok()?;
-    Storage::open(store, file.as_fd()).filter(|found| found.header().kind == kind)
+    Storage::open(store, file.as_fd()).filter(|found| kinds.contains(&found.header().kind))
 }

@@ -33,7 +33,10 @@ pub(crate) fn pass(call: Call, work: impl FnOnce() -> Answer) -> CuResult {
 fn works_always(call: Call) -> bool {
     matches!(
         call,
-        Call::driver_get_version | Call::get_error_name | Call::get_error_string
+        Call::driver_get_version
+            | Call::get_error_name
+            | Call::get_error_string
+            | Call::emulated_driver
     )
 }
 
@@ -64,6 +67,12 @@ fn unsupported(call: Call) -> Option<CuResult> {
         | Call::mem_pool_import_from_shareable_handle
         | Call::mem_pool_export_pointer
         | Call::mem_pool_import_pointer => attribute::MEMORY_POOLS_SUPPORTED,
+        Call::multicast_create
+        | Call::multicast_add_device
+        | Call::multicast_bind_mem
+        | Call::multicast_bind_addr
+        | Call::multicast_unbind
+        | Call::multicast_get_granularity => attribute::MULTICAST_SUPPORTED,
         Call::mem_get_handle_for_address_range => attribute::DMA_BUF_SUPPORTED,
         _ => return None,
     };

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Host,
     /// `cuMemPoolCreate`: the whole of a pool, whose allocations lie in it.
     Pool,
+    /// `cuMulticastCreate`: no memory, but what is bound to the object.
+    Multicast,
 }
 
 /// Where the memory lies.
@@ -40,6 +42,8 @@ pub(crate) enum Place {
     Gpu(u32),
     /// A NUMA node of the host.
     Numa(u32),
+    /// No memory at all: the switch between the GPUs.
+    Switch,
 }
 
 /// What the header says.
@@ -65,10 +69,12 @@ impl Header {
             Kind::Alloc => 2,
             Kind::Host => 3,
             Kind::Pool => 4,
+            Kind::Multicast => 5,
         };
         let (place, place_id): (u32, u32) = match self.place {
             Place::Gpu(device) => (1, device),
             Place::Numa(node) => (2, node),
+            Place::Switch => (3, 0),
         };
         let mut bytes = [0; HEADER_LEN];
         bytes[field::MAGIC].copy_from_slice(MAGIC);
@@ -94,11 +100,13 @@ impl Header {
             2 => Kind::Alloc,
             3 => Kind::Host,
             4 => Kind::Pool,
+            5 => Kind::Multicast,
             _ => return None,
         };
         let place = match (small(field::PLACE)?, small(field::PLACE_ID)?) {
             (1, device) => Place::Gpu(device),
             (2, node) => Place::Numa(node),
+            (3, 0) => Place::Switch,
             _ => return None,
         };
         let (size, block_offset) = (large(field::SIZE)?, large(field::BLOCK_OFFSET)?);

@@ -18,10 +18,12 @@
 //!   `ipc`, `vmm`, `mapping`, `share`, `pool`, `pool_share`, `fabric`, `dma_buf`,
 //!   `lifecycle`, `errors`: the calls, in safe Rust over typed arguments, a
 //!   subject a file.
+//! * `multicast_store`, `multicast_table`, `multicast_reach`, [`multicast`]: what
+//!   the members of a multicast object share, and the calls.
 //! * `border`, `gate`, `table`, [`faults`]: C's pointers become typed arguments
 //!   in one place; each call first passes the fault injector.
 //!
-//! It runs no kernels, has no events or multicast, and is not fast: copies go
+//! It runs no kernels, has no events, and is not fast: copies go
 //! through `pread` and `pwrite`. Work on a stream is done when its call returns;
 //! a captured graph is empty. A device address is an address without CPU access;
 //! touching it faults as it would with a real GPU.
@@ -50,6 +52,8 @@
 //! | `room` | when memory takes room in the directory: `taken` at once, so that no write fails for want of it, or `on-write`, for tests with more memory than there is | `taken` |
 //! | `attributes` | device attributes that differ, `NUMBER=VALUE` with commas; the value `none` is one that the driver does not know | an H200's |
 //! | `granularity` | of VMM memory: the least one, or that and the recommended one with a comma | `2MiB` |
+//! | `multicast_granularity` | of multicast objects: the least one, or that and the recommended one with a comma | `2MiB` |
+//! | `multicast_slots` | how many multicast objects of the machine may have bindings at the same time, or `none` | 128 |
 //! | `driver_version` | in CUDA's form; newer calls and attributes are missing | `13000` |
 //! | `missing` | more symbols that this driver lacks, with commas | none |
 //! | `stale_pool` | what reading a freed pointer of a pool does in an importer: `old` bytes, or `fatal`, `CUDA_ERROR_LAUNCH_FAILED` for the rest of the context's life | `old` |
@@ -86,7 +90,8 @@
 //! `CUDA_ERROR_INVALID_VALUE` here. The captures refuse
 //! `cuMemAlloc`, `cuMemFree` and their host siblings; of these only `cuMemAlloc`
 //! was seen on real hardware. Profiles other than `h200` follow CUDA's
-//! documentation, not a measurement.
+//! documentation, not a measurement. Neither was any `cuMulticast*` call compared
+//! with a real driver: see [`multicast`].
 
 #![deny(unsafe_code)]
 
@@ -109,6 +114,10 @@ mod ipc;
 mod lifecycle;
 mod mapping;
 mod memory;
+pub mod multicast;
+mod multicast_reach;
+mod multicast_store;
+mod multicast_table;
 mod owner;
 mod peers;
 mod physical;

@@ -7,9 +7,9 @@ use crate::border::Out;
 use crate::config::config;
 use crate::state::{Session, State, state, try_state};
 use crate::store::Store;
-use crate::{fabric, owner};
+use crate::{fabric, multicast_store, owner};
 use core::sync::atomic::{AtomicU8, Ordering};
-use gpuipc::sys::CuResult;
+use gpuipc::sys::{CuResult, EMULATED_DRIVER_VERSION};
 
 /// Where this process is in the driver's life.
 static PHASE: AtomicU8 = AtomicU8::new(FRESH);
@@ -75,7 +75,9 @@ fn start(state: &mut State) -> Answer {
         return Err(CuResult::NO_DEVICE);
     }
     let store = Store::open(&config().dir)?;
-    owner::sweep(&store, &fabric::folders(&store));
+    let mut folders = fabric::folders(&store);
+    folders.extend(multicast_store::folder_if_there(&store));
+    owner::sweep(&store, &folders);
     let owner = owner::announce(&store)?;
     state.retained = vec![0; config().visible.len()];
     state.session = Some(Session { store, owner });
@@ -111,6 +113,12 @@ extern "C" fn at_exit() {
     if let Some(mut state) = try_state() {
         state.remove_names();
     }
+}
+
+/// `gpuipcEmulatedDriver`: no call of CUDA's. That it is there tells this driver
+/// from a real one, also behind a wrapped table and in a loaded library.
+pub(crate) fn emulated_driver(version: Out<i32>) -> Answer {
+    version.put(EMULATED_DRIVER_VERSION)
 }
 
 /// `cuDriverGetVersion`.

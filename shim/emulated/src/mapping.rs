@@ -4,6 +4,7 @@ use crate::Answer;
 use crate::border::{In, Out};
 use crate::config::config;
 use crate::header::Place;
+use crate::multicast::wait_for_members;
 use crate::piece::{Access, Origin, Piece};
 use crate::space::Region;
 use crate::state::{State, device_index, state};
@@ -49,7 +50,9 @@ pub(crate) fn mem_address_free(ptr: u64, size: usize) -> Answer {
 }
 
 /// `cuMemMap`: a whole allocation at a free place of one reservation.
+/// A multicast object waits for its members first.
 pub(crate) fn mem_map(ptr: u64, size: usize, offset: usize, handle: u64, flags: u64) -> Answer {
+    wait_for_members(handle)?;
     let mut state = state();
     let size = size as u64;
     let storage = Arc::clone(&state.physical(handle)?.storage);

@@ -128,7 +128,29 @@ fn try_lock(file: BorrowedFd<'_>, byte: i64) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) == 0 }
 }
 
-fn is_locked(file: BorrowedFd<'_>, byte: i64) -> bool {
+/// Shares a lock on a byte with others: it ends with the last descriptor of the
+/// open file, wherever that is.
+pub(crate) fn share_lock(file: BorrowedFd<'_>, byte: i64) -> bool {
+    let mut lock = byte_lock(libc::F_RDLCK, byte);
+    // SAFETY: as in `try_lock`.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) == 0 }
+}
+
+/// Waits for the lock on a byte, which others hold for moments only.
+pub(crate) fn wait_lock(file: BorrowedFd<'_>, byte: i64) -> bool {
+    loop {
+        let mut lock = byte_lock(libc::F_WRLCK, byte);
+        // SAFETY: as in `try_lock`; a signal may end the wait.
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw mut lock) };
+        let interrupted = std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
+        if done == 0 || !interrupted {
+            return done == 0;
+        }
+    }
+}
+
+/// Whether another open file than this one has a lock on a byte.
+pub(crate) fn is_locked(file: BorrowedFd<'_>, byte: i64) -> bool {
     let mut lock = byte_lock(libc::F_WRLCK, byte);
     // SAFETY: as in `try_lock`; F_OFD_GETLK writes the same `flock`.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };

@@ -2,6 +2,8 @@
 
 use crate::Answer;
 use crate::fabric::FabricName;
+use crate::header::Kind;
+use crate::multicast_store::{self, MemoryName};
 use crate::state::State;
 use crate::storage::Storage;
 use gpuipc::sys::CuResult;
@@ -24,6 +26,15 @@ pub(crate) struct Physical {
     pub(crate) block_id: u64,
     /// Its name in the fabric domain, once exported so.
     pub(crate) fabric: Option<FabricName>,
+    /// Its name for those who write through a multicast object, once bound.
+    pub(crate) bound: Option<MemoryName>,
+}
+
+impl Physical {
+    /// Whether it is a multicast object.
+    pub(crate) fn is_multicast(&self) -> bool {
+        self.storage.header().kind == Kind::Multicast
+    }
 }
 
 impl State {
@@ -45,6 +56,7 @@ impl State {
             mappings: 0,
             block_id,
             fabric: None,
+            bound: None,
         };
         self.physicals.insert(handle, physical);
         handle
@@ -65,13 +77,24 @@ impl State {
             .physicals
             .get(&handle)
             .is_some_and(|found| found.references == 0 && found.mappings == 0);
-        if unused
-            && let Some(name) = self
-                .physicals
-                .remove(&handle)
-                .and_then(|physical| physical.fabric)
-        {
+        if !unused {
+            return;
+        }
+        let Some(physical) = self.physicals.remove(&handle) else {
+            return;
+        };
+        let is_multicast = physical.is_multicast();
+        if let Some(name) = physical.fabric {
             name.remove();
+        }
+        // A binding holds no reference of its own: CUDA's documentation counts
+        // mappings and handles only.
+        if let Some(name) = physical.bound {
+            name.remove();
+        }
+        drop(physical.storage);
+        if is_multicast && let Some(session) = &self.session {
+            multicast_store::free_unused_slots(&session.store);
         }
     }
 }

@@ -122,7 +122,7 @@ impl Access {
 impl Piece {
     /// Whether the memory lies in a GPU.
     pub(crate) fn on_gpu(&self) -> bool {
-        matches!(self.storage.header().place, Place::Gpu(_))
+        matches!(self.storage.header().place, Place::Gpu(_) | Place::Switch)
     }
 
     /// The spot of memory that lies in the driver's blocks.

@@ -140,7 +140,7 @@ pub(crate) fn mem_pool_import_from_shareable_handle(
         handle_type::FABRIC => {
             // SAFETY: for this type the caller gives a CUmemFabricHandle.
             let bytes = unsafe { shareable.as_read().holds::<CuMemFabricHandle>() }.get()?;
-            fabric::open(store, &bytes, Kind::Pool).ok_or(CuResult::NOT_SUPPORTED)?
+            fabric::open(store, &bytes, &[Kind::Pool]).ok_or(CuResult::NOT_SUPPORTED)?
         }
         _ => return Err(CuResult::INVALID_VALUE),
     };

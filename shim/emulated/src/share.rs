@@ -8,12 +8,15 @@ use crate::fabric::{self, FabricName};
 use crate::header::Kind;
 use crate::state::state;
 use crate::storage::Storage;
+use crate::{device, multicast_store};
 use core::ffi::{c_int, c_void};
-use gpuipc::sys::{CuMemFabricHandle, CuResult, handle_type};
+use gpuipc::sys::{CuMemFabricHandle, CuResult, device_attribute as attribute, handle_type};
 use rustix::fd::{BorrowedFd, IntoRawFd};
 
 /// `CU_MEM_HANDLE_TYPE_WIN32`.
 const WIN32: u32 = 2;
+/// What the import takes.
+const IMPORTED: [Kind; 2] = [Kind::Vmm, Kind::Multicast];
 
 /// `cuMemExportToShareableHandle`. Only for a type that was asked for when the
 /// memory was made; never for imported memory.
@@ -74,17 +77,23 @@ pub(crate) fn mem_import_from_shareable_handle(
             let storage = with_descriptor(number, |file| Storage::open(store, file)).flatten();
             // Anything that is no CUDA descriptor (seen on an H200, driver 580).
             storage
-                .filter(|found| found.header().kind == Kind::Vmm)
+                .filter(|found| IMPORTED.contains(&found.header().kind))
                 .ok_or(CuResult::UNKNOWN)?
         }
         handle_type::FABRIC => {
             // SAFETY: for this type the caller gives a CUmemFabricHandle.
             let bytes = unsafe { shareable.as_read().holds::<CuMemFabricHandle>() }.get()?;
-            fabric::open(store, &bytes, Kind::Vmm).ok_or(CuResult::NOT_SUPPORTED)?
+            fabric::open(store, &bytes, &IMPORTED).ok_or(CuResult::NOT_SUPPORTED)?
         }
         WIN32 => return Err(CuResult::NOT_SUPPORTED),
         _ => return Err(CuResult::INVALID_VALUE),
     };
+    if storage.header().kind == Kind::Multicast {
+        if !device::has(attribute::MULTICAST_SUPPORTED) {
+            return Err(CuResult::NOT_SUPPORTED);
+        }
+        multicast_store::keep_slot(&storage);
+    }
     handle.put(state.add_physical(storage, handle_type::NONE, true))
 }
 

@@ -297,6 +297,13 @@ impl State {
         {
             name.remove();
         }
+        for name in self
+            .physicals
+            .values_mut()
+            .filter_map(|physical| physical.bound.take())
+        {
+            name.remove();
+        }
         if let Some(session) = &self.session {
             crate::owner::withdraw(&session.store, session.owner);
         }

@@ -62,6 +62,16 @@ impl Storage {
         Self::empty(store, Kind::Pool, place, MOST_POOL_BYTES, 0)
     }
 
+    /// Makes a multicast object's file: in place of memory it has a table of
+    /// `table` bytes.
+    pub(crate) fn create_object(store: &Store, size: u64, table: u64) -> Answer<Self> {
+        let storage = Self::empty(store, Kind::Multicast, Place::Switch, size, 0)?;
+        let whole = HEADER_BYTES + table;
+        retry_on_intr(|| fallocate(&storage.file, FallocateFlags::empty(), 0, whole))
+            .map_err(|_| CuResult::OUT_OF_MEMORY)?;
+        Ok(storage)
+    }
+
     /// Makes a file with a header.
     fn empty(
         store: &Store,
@@ -161,8 +171,8 @@ impl Storage {
             return None;
         }
         let header = Header::decode(&bytes)?;
-        // A pool's file grows.
-        let long_enough = header.kind == Kind::Pool
+        // A pool's file grows; an object's has no memory.
+        let long_enough = matches!(header.kind, Kind::Pool | Kind::Multicast)
             || header.size.checked_add(HEADER_BYTES)? <= u64::try_from(stat.st_size).ok()?;
         let own = fcntl_dupfd_cloexec(file, 0).ok().filter(|_| long_enough)?;
         Some(Self::counted(own, header))

@@ -22,12 +22,16 @@ use crate::dma_buf::mem_get_handle_for_address_range;
 use crate::errors::{get_error_name, get_error_string};
 use crate::faults;
 use crate::ipc::{ipc_close_mem_handle, ipc_get_mem_handle, ipc_open_mem_handle};
-use crate::lifecycle::{driver_get_version, init};
+use crate::lifecycle::{driver_get_version, emulated_driver, init};
 use crate::mapping::{
     mem_address_free, mem_address_reserve, mem_get_access, mem_map, mem_set_access, mem_unmap,
 };
 use crate::memory::{
     mem_alloc, mem_alloc_managed, mem_free, mem_free_host, mem_get_info, mem_host_alloc,
+};
+use crate::multicast::{
+    multicast_add_device, multicast_bind_addr, multicast_bind_mem, multicast_create,
+    multicast_get_granularity, multicast_unbind,
 };
 use crate::pool::{
     device_get_default_mem_pool, mem_alloc_async, mem_alloc_from_pool_async, mem_free_async,
@@ -47,7 +51,7 @@ use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use gpuipc::sys::{
     CALLS, CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
     CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
-    CuMemPoolPtrExportData, CuResult, CuStr, CuStream, CuUuid, DriverTable,
+    CuMemPoolPtrExportData, CuMulticastObjectProp, CuResult, CuStr, CuStream, CuUuid, DriverTable,
 };
 use std::sync::OnceLock;
 

@@ -130,6 +130,9 @@ pub(crate) fn mem_get_allocation_properties(prop: Out<CuMemAllocationProp>, hand
     prop.check()?;
     let mut state = state();
     let physical = state.physical(handle)?;
+    if physical.is_multicast() {
+        return Err(CuResult::INVALID_VALUE);
+    }
     prop.put(CuMemAllocationProp {
         kind: ALLOCATION_TYPE_PINNED,
         requested_handle_types: physical.handle_types,
@@ -153,6 +156,10 @@ fn location_of(place: Place) -> CuMemLocation {
         Place::Numa(node) => CuMemLocation {
             kind: location::HOST_NUMA,
             id: i32::try_from(node).unwrap_or(HIDDEN),
+        },
+        Place::Switch => CuMemLocation {
+            kind: location::DEVICE,
+            id: HIDDEN,
         },
     }
 }

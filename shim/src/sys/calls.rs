@@ -18,7 +18,8 @@ use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 /// (major times 1000 plus minor times 10). *required* symbols are those without
 /// which nothing of this crate works; an optional one that is missing makes
 /// the calls that need it fail with a clear error. Every call returns
-/// [`CuResult`]. The types are those of [`gpuipc::sys`](crate::sys) and
+/// [`CuResult`]. One line is no call of CUDA's: `gpuipcEmulatedDriver`, which
+/// only the emulated driver has, so that it can be told from a real one. The types are those of [`gpuipc::sys`](crate::sys) and
 /// `core::ffi`; the user of the list imports both.
 #[macro_export]
 macro_rules! driver_calls {
@@ -88,6 +89,15 @@ macro_rules! driver_calls {
             mem_set_access: "cuMemSetAccess", 10020, optional, (ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDesc, count: usize);
             mem_get_access: "cuMemGetAccess", 10020, optional, (flags: *mut c_ulonglong, location: *const CuMemLocation, ptr: CuDevicePtr);
             mem_get_handle_for_address_range: "cuMemGetHandleForAddressRange", 11070, optional, (handle: CuAny, ptr: CuDevicePtr, size: usize, kind: c_uint, flags: c_ulonglong);
+
+            multicast_create: "cuMulticastCreate", 12010, optional, (handle: *mut CuMemHandle, prop: *const CuMulticastObjectProp);
+            multicast_add_device: "cuMulticastAddDevice", 12010, optional, (object: CuMemHandle, device: CuDevice);
+            multicast_bind_mem: "cuMulticastBindMem", 12010, optional, (object: CuMemHandle, offset: usize, memory: CuMemHandle, memory_offset: usize, size: usize, flags: c_ulonglong);
+            multicast_bind_addr: "cuMulticastBindAddr", 12010, optional, (object: CuMemHandle, offset: usize, ptr: CuDevicePtr, size: usize, flags: c_ulonglong);
+            multicast_unbind: "cuMulticastUnbind", 12010, optional, (object: CuMemHandle, device: CuDevice, offset: usize, size: usize);
+            multicast_get_granularity: "cuMulticastGetGranularity", 12010, optional, (bytes: *mut usize, prop: *const CuMulticastObjectProp, option: c_uint);
+
+            emulated_driver: "gpuipcEmulatedDriver", 2000, optional, (version: *mut c_int);
 
             device_get_default_mem_pool: "cuDeviceGetDefaultMemPool", 11020, optional, (pool: *mut CuMemPool, device: CuDevice);
             mem_pool_create: "cuMemPoolCreate", 11020, optional, (pool: *mut CuMemPool, props: *const CuMemPoolProps);

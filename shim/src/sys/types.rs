@@ -246,6 +246,20 @@ impl Default for CuMemPoolProps {
     }
 }
 
+/// What a multicast object is to be, `CUmulticastObjectProp`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct CuMulticastObjectProp {
+    /// How many devices will be added.
+    pub num_devices: c_uint,
+    /// Most bytes that each device can bind.
+    pub size: usize,
+    /// A sum of [`handle_type`] values (64 bits here).
+    pub handle_types: c_ulonglong,
+    /// Reserved, zero.
+    pub flags: c_ulonglong,
+}
+
 /// What names one allocation of a shared pool, `CUmemPoolPtrExportData`: 64
 /// opaque bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -295,6 +309,17 @@ pub mod granularity {
     /// What performs best.
     pub const RECOMMENDED: u32 = 1;
 }
+
+/// `CUmulticastGranularity_flags`.
+pub mod multicast_granularity {
+    /// The least that works.
+    pub const MINIMUM: u32 = 0;
+    /// What performs best.
+    pub const RECOMMENDED: u32 = 1;
+}
+
+/// What `gpuipcEmulatedDriver` answers.
+pub const EMULATED_DRIVER_VERSION: c_int = 1;
 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 pub const RANGE_HANDLE_TYPE_DMA_BUF_FD: u32 = 1;
@@ -431,5 +456,10 @@ const _: () = {
     assert!(offset_of!(CuMemPoolProps, max_size) == 24);
     assert!(offset_of!(CuMemPoolProps, usage) == 32);
     assert!(offset_of!(CuMemPoolProps, reserved) == 34);
+    assert!(size_of::<CuMulticastObjectProp>() == 32 && align_of::<CuMulticastObjectProp>() == 8);
+    assert!(offset_of!(CuMulticastObjectProp, num_devices) == 0);
+    assert!(offset_of!(CuMulticastObjectProp, size) == 8);
+    assert!(offset_of!(CuMulticastObjectProp, handle_types) == 16);
+    assert!(offset_of!(CuMulticastObjectProp, flags) == 24);
     assert!(size_of::<CuMemPoolPtrExportData>() == 64 && align_of::<CuMemPoolPtrExportData>() == 1);
 };

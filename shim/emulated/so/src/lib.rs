@@ -12,7 +12,7 @@ use core::ptr;
 use gpuipc::sys::{
     CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
     CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
-    CuMemPoolPtrExportData, CuResult, CuStr, CuStream, CuUuid,
+    CuMemPoolPtrExportData, CuMulticastObjectProp, CuResult, CuStr, CuStream, CuUuid,
 };
 use gpuipc_emulated::{ProcAddress, get_proc_address, table};
 

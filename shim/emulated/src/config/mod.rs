@@ -48,6 +48,10 @@ pub(crate) struct Config {
     pub(crate) attributes: BTreeMap<u32, Option<i32>>,
     /// Least granularity of VMM memory, and the recommended one.
     pub(crate) granularity: (u64, u64),
+    /// Least granularity of multicast objects, and the recommended one.
+    pub(crate) multicast_granularity: (u64, u64),
+    /// How many multicast objects the machine's switches have room for.
+    pub(crate) multicast_slots: usize,
     /// In CUDA's form, 13000 for 13.0. Newer symbols are missing.
     pub(crate) driver_version: u32,
     /// More symbols that this driver lacks.
@@ -114,6 +118,8 @@ fn read(
         room_on_write: settings.take("room", value::room),
         attributes: settings.take("attributes", value::attributes),
         granularity: settings.take("granularity", value::granularity),
+        multicast_granularity: settings.take("multicast_granularity", value::granularity),
+        multicast_slots: settings.take("multicast_slots", value::limit),
         driver_version: settings.take("driver_version", value::version),
         missing: settings.take("missing", value::symbols),
         stale_pool_is_fatal: settings.take("stale_pool", value::stale_pool),
@@ -190,6 +196,8 @@ mod tests {
             ("MEMORY", "much"),
             ("ATTRIBUTES", "102"),
             ("GRANULARITY", "3000000"),
+            ("MULTICAST_GRANULARITY", "3000000"),
+            ("MULTICAST_SLOTS", "few"),
             ("DRIVER_VERSION", "11.4"),
             ("MISSING", "cuMemMapp"),
             ("STALE_POOL", "maybe"),

@@ -22,6 +22,8 @@ const KEYS: &[(&str, Option<&str>)] = &[
     ("room", Some("taken")),
     ("attributes", Some("")),
     ("granularity", Some("2MiB")),
+    ("multicast_granularity", Some("2MiB")),
+    ("multicast_slots", Some("128")),
     ("driver_version", Some("13000")),
     ("missing", Some("")),
     ("stale_pool", Some("old")),

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpuipc::sys::{
     CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
     CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
-    CuMemPoolPtrExportData, CuResult, CuStr, CuStream, CuUuid, DriverTable,
+    CuMemPoolPtrExportData, CuMulticastObjectProp, CuResult, CuStr, CuStream, CuUuid, DriverTable,
 };
 use std::sync::{Mutex, OnceLock, PoisonError};
 

@@ -9,6 +9,7 @@ mod faults;
 mod legacy;
 mod lifetimes;
 mod memory;
+mod multicast;
 mod peer;
 mod pool_calls;
 mod pools;
