@@ -87,6 +87,13 @@ impl Status {
     /// The handles are not the segments of one window.
     pub const NOT_ONE_WINDOW: Self = Self(87);
 
+    // 100 to 119: multicast.
+
+    /// A multicast object cannot be had or used here.
+    pub const MULTICAST_UNAVAILABLE: Self = Self(100);
+    /// A member of a multicast team failed, is gone, or is out of step.
+    pub const MULTICAST_TEAM: Self = Self(101);
+
     /// The status in one sentence, for people.
     pub const fn text(self) -> &'static str {
         self.words().1
@@ -162,6 +169,14 @@ impl Status {
                 "NOT_ONE_WINDOW",
                 "the handles are not the segments of one window",
             ),
+            Self::MULTICAST_UNAVAILABLE => (
+                "MULTICAST_UNAVAILABLE",
+                "multicast cannot be had or used here",
+            ),
+            Self::MULTICAST_TEAM => (
+                "MULTICAST_TEAM",
+                "a member of the multicast team failed or is gone",
+            ),
             _ => ("UNKNOWN", "unknown status"),
         }
     }
@@ -198,7 +213,7 @@ mod tests {
             .map(Status)
             .filter(|s| s.name() != "UNKNOWN")
             .collect();
-        assert_eq!(known.len(), 26);
+        assert_eq!(known.len(), 29);
         for status in known {
             assert!(names.insert(status.name()), "{status}");
             assert!(texts.insert(status.text()), "{status}");

@@ -2,6 +2,7 @@
 
 use crate::attempt::{Attempt, Reason};
 use crate::driver::DriverError;
+use crate::multicast::{TeamError, Unavailable};
 use crate::sys::{CuResult, LoadError};
 use core::fmt;
 use gpuipc_core::{DecodeError, DeviceUuid, EncodeError, RegisteredError, Status};
@@ -67,6 +68,10 @@ pub enum Error {
     DeviceNotVisible(DeviceUuid),
     /// No type led to a mapping.
     Import(ImportError),
+    /// A multicast object cannot be had or used here.
+    MulticastUnavailable(Unavailable),
+    /// A member of a multicast team failed, is gone, or is out of step.
+    MulticastTeam(TeamError),
 }
 
 /// Why memory cannot be shared, and what would be needed.
@@ -300,6 +305,8 @@ impl Error {
                 Some(Reason::Cancelled) => Status::CANCELLED,
                 _ => Status::NO_TYPE_WORKED,
             },
+            Self::MulticastUnavailable(_) => Status::MULTICAST_UNAVAILABLE,
+            Self::MulticastTeam(_) => Status::MULTICAST_TEAM,
         }
     }
 
@@ -354,6 +361,8 @@ impl fmt::Display for Error {
                 }
                 list(f, &error.attempts)
             }
+            Self::MulticastUnavailable(error) => error.fmt(f),
+            Self::MulticastTeam(error) => error.fmt(f),
         }
     }
 }

@@ -35,6 +35,7 @@
 //! | [`Driver`] | one method a driver call, `Result` out | check what the driver checks |
 //! | contexts, mappings, [`AllocationHandle`] | one step each, undone on drop | know of types or handles |
 //! | offers and the broker | hold what is exported, hand out descriptors, say whether memory is unchanged | map anything |
+//! | [`multicast`] | one object for several GPUs, phase by phase, agreed on by all members | run on a real driver unless asked to |
 //! | [`Ipc`] | export, import with fallback | order the GPU work of two processes |
 //!
 //! # What it does not do
@@ -79,6 +80,7 @@ mod ipc;
 mod ledger;
 mod mapping;
 mod mem;
+pub mod multicast;
 mod offer;
 mod offering;
 mod options;

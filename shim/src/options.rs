@@ -57,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     pub(crate) socket_dir: Option<PathBuf>,
     pub(crate) trust: Trust,
+    /// Only an option says so, never the environment.
+    pub(crate) experimental_multicast: bool,
 }
 
 impl Settings {
@@ -101,6 +103,7 @@ impl Settings {
             timeout,
             socket_dir: given(SOCKET_DIR_VARIABLE).map(PathBuf::from),
             trust,
+            experimental_multicast: false,
         })
     }
 }
@@ -135,6 +138,7 @@ fn parse_types(value: &str) -> Option<TypeList> {
 pub struct IpcOptions {
     socket_dir: Option<PathBuf>,
     trust: Option<Trust>,
+    experimental_multicast: bool,
 }
 
 impl IpcOptions {
@@ -153,11 +157,21 @@ impl IpcOptions {
         self
     }
 
+    /// Allows [`multicast`](crate::multicast) on a real driver. **It has never run
+    /// on hardware**: all that is known of it comes from CUDA's documentation and
+    /// the emulated driver, which needs no permission.
+    #[must_use]
+    pub const fn experimental_multicast(mut self, allow: bool) -> Self {
+        self.experimental_multicast = allow;
+        self
+    }
+
     /// The settings with these options put over them.
     pub(crate) fn over(&self, settings: Settings) -> Settings {
         Settings {
             socket_dir: self.socket_dir.clone().or(settings.socket_dir),
             trust: self.trust.clone().unwrap_or(settings.trust),
+            experimental_multicast: self.experimental_multicast,
             ..settings
         }
     }

@@ -73,6 +73,11 @@ pub const GPUIPC_CANCELLED: u32 = 86;
 /// The handles are not the segments of one window.
 pub const GPUIPC_NOT_ONE_WINDOW: u32 = 87;
 
+/// A multicast object cannot be had or used here.
+pub const GPUIPC_MULTICAST_UNAVAILABLE: u32 = 100;
+/// A member of a multicast team failed, is gone, or is out of step.
+pub const GPUIPC_MULTICAST_TEAM: u32 = 101;
+
 /// All statuses are below; the tests see to it.
 const END: u32 = 128;
 

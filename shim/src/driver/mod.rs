@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod memory;
+mod multicast;
 mod pool;
 mod vmm;
 

@@ -19,8 +19,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 /// released handle crashes the process inside the real driver.
 #[derive(Debug)]
 pub struct AllocationHandle {
-    driver: Driver,
-    raw: CuMemHandle,
+    pub(super) driver: Driver,
+    pub(super) raw: CuMemHandle,
 }
 
 impl Drop for AllocationHandle {

@@ -1,0 +1,197 @@
+//! A new object, on offer to its members.
+
+use super::{Reason, Stage, Unavailable};
+use crate::driver::{AllocationHandle, Driver};
+use crate::error::Error;
+use crate::identity;
+use crate::ipc::Ipc;
+use crate::ledger::Entry;
+use crate::offer::Offer;
+use crate::options::ExportOptions;
+use crate::private_fd::PrivateFd;
+use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
+use gpuipc_core::{DeviceUuid, GpuIpcMemHandle, HandleFields, Ticket, Token, TypeFlags, Window};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A multicast object that this process made and offers to the members. It holds
+/// the first reference: keep it until this process's own member is
+/// [`Joined`](super::Joined), for then all members have imported. Dropping it
+/// ends the offer; the object lives as long as a member has it.
+#[derive(Debug)]
+pub struct Created {
+    offer: Arc<Offer>,
+    handle: GpuIpcMemHandle,
+}
+
+impl Created {
+    /// The handle to ship to every member, this process's own too.
+    #[must_use]
+    pub const fn handle(&self) -> &GpuIpcMemHandle {
+        &self.handle
+    }
+
+    /// Bytes that each member can bind.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.offer.size
+    }
+}
+
+/// An object is no memory and has no BUFFER_ID; the driver's own numbers are
+/// nowhere near these.
+static NEXT_OBJECT: AtomicU64 = AtomicU64::new(1 << 63);
+
+/// See [`Ipc::create_multicast`].
+pub(super) fn create(
+    ipc: &Ipc,
+    size: usize,
+    num_devices: u16,
+    options: &ExportOptions,
+) -> Result<Created, Error> {
+    super::allowed(ipc)?;
+    let refused = |name, rule| Err(Error::Argument { name, rule });
+    if size == 0 {
+        return refused("size", "at least one byte must have room");
+    }
+    if num_devices == 0 {
+        return refused("num_devices", "an object has at least one member");
+    }
+    let driver = ipc.driver();
+    let types = options.flags() & (TypeFlags::POSIX_FD | TypeFlags::FABRIC);
+    let mut prop = CuMulticastObjectProp {
+        num_devices: num_devices.into(),
+        size,
+        ..CuMulticastObjectProp::default()
+    };
+    let unit = granularity(driver, &prop, multicast_granularity::RECOMMENDED)?;
+    let Some(size) = size.checked_next_multiple_of(unit) else {
+        return refused("size", "more bytes than there are addresses");
+    };
+    prop.size = size;
+    let (object, made) = make(driver, prop, types)?;
+    let broker = ipc.broker()?;
+    let mut offer = Offer {
+        driver,
+        types,
+        allocation_id: NEXT_OBJECT.fetch_add(1, Ordering::Relaxed),
+        token: Token::new(identity::random_bytes()?),
+        base: 0,
+        size: size as u64,
+        device_uuid: DeviceUuid::default(),
+        runtime_ipc: None,
+        fabric: None,
+        entry: None,
+        fd: None,
+        reference: None,
+        attempts: Vec::new(),
+        broker,
+    };
+    if made.contains(TypeFlags::POSIX_FD) {
+        let fd = driver.mem_export_fd(&object);
+        offer.fd = Some(PrivateFd::new(fd.map_err(Unavailable::at(Stage::Export))?));
+    }
+    if made.contains(TypeFlags::FABRIC) {
+        let bytes = driver.mem_export_fabric(&object);
+        offer.fabric = Some(bytes.map_err(Unavailable::at(Stage::Export))?);
+    }
+    offer.reference = Some(object);
+    // Before the handle exists.
+    offer.entry = offer.broker.enter(
+        &offer.token,
+        offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
+    );
+    let offer = offer.register();
+    let handle = handle_of(ipc, &offer, num_devices)?;
+    log::debug!(target: "gpuipc::gpu", "a multicast object of {size} bytes for {num_devices} devices: {handle:?}");
+    Ok(Created { offer, handle })
+}
+
+/// `cuMulticastGetGranularity`, never zero.
+pub(super) fn granularity(
+    driver: Driver,
+    prop: &CuMulticastObjectProp,
+    option: u32,
+) -> Result<usize, Unavailable> {
+    let unit = driver
+        .multicast_granularity(prop, option)
+        .map_err(Unavailable::at(Stage::Granularity))?;
+    if unit == 0 {
+        return Err(Unavailable::refused(Stage::Granularity, Reason::Driver));
+    }
+    Ok(unit)
+}
+
+/// `cuMulticastCreate` with the types that are asked for; without the fabric
+/// where the driver refuses that.
+fn make(
+    driver: Driver,
+    mut prop: CuMulticastObjectProp,
+    types: TypeFlags,
+) -> Result<(AllocationHandle, TypeFlags), Error> {
+    let mut create = |types: TypeFlags| {
+        let kind = |flag, kind: u32| if types.contains(flag) { kind } else { 0 };
+        let kinds = kind(TypeFlags::POSIX_FD, handle_type::POSIX_FILE_DESCRIPTOR)
+            | kind(TypeFlags::FABRIC, handle_type::FABRIC);
+        prop.handle_types = kinds.into();
+        driver.multicast_create(&prop)
+    };
+    if types.is_empty() {
+        return Err(Error::Argument {
+            name: "options",
+            rule: "a multicast object is shared by PosixFd or Fabric",
+        });
+    }
+    let refused = |code| {
+        matches!(
+            code,
+            CuResult::NOT_PERMITTED | CuResult::NOT_SUPPORTED | CuResult::INVALID_VALUE
+        )
+    };
+    match create(types) {
+        Ok(object) => Ok((object, types)),
+        Err(error)
+            if types == TypeFlags::POSIX_FD | TypeFlags::FABRIC
+                && error.code().is_some_and(refused) =>
+        {
+            log::debug!(target: "gpuipc::gpu", "no multicast object for the fabric: {error}");
+            let object = create(TypeFlags::POSIX_FD).map_err(Unavailable::at(Stage::Create))?;
+            Ok((object, TypeFlags::POSIX_FD))
+        }
+        Err(error) => Err(Unavailable::driver(Stage::Create, &error).into()),
+    }
+}
+
+fn handle_of(ipc: &Ipc, offer: &Offer, num_devices: u16) -> Result<GpuIpcMemHandle, Error> {
+    let identity = ipc.identity();
+    let fields = HandleFields {
+        base_size: offer.size,
+        length: offer.size,
+        allocation_id: offer.allocation_id,
+        window: Window {
+            id: offer.allocation_id,
+            length: offer.size,
+            offset: 0,
+            segment_index: 0,
+            segment_count: 1,
+        },
+        process_id: identity.process,
+        host_id: identity.host,
+        pid: identity.pid,
+        pid_namespace: identity.pid_namespace,
+        net_namespace: identity.net_namespace,
+        ticket: Some(Ticket {
+            endpoint: offer.broker.endpoint(),
+            token: offer.token,
+            fd: offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
+            ledger: offer.entry.as_ref().map(Entry::describe),
+        }),
+        posix_fd: offer.fd.is_some(),
+        fabric: offer.fabric,
+        num_devices,
+        multicast: true,
+        ..HandleFields::default()
+    };
+    Ok(GpuIpcMemHandle::new(&fields)?)
+}

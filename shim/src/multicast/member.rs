@@ -1,0 +1,176 @@
+//! What a member has of an object: each piece undoes itself, in the one order
+//! that is right, whatever order the application drops things in.
+
+use super::ranges::Ranges;
+use super::{Reason, Stage, Unavailable};
+use crate::attempt::Step;
+use crate::driver::{AllocationHandle, Driver, Result};
+use crate::mapping::VmmMapping;
+use crate::options::Access;
+use crate::sys::{CuDevice, CuDevicePtr, CuResult, pointer_attribute};
+use crate::{identity, undo};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A reference to an object.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) driver: Driver,
+    pub(super) handle: AllocationHandle,
+    /// Bytes that each member can bind.
+    pub(super) size: u64,
+    /// The least granularity.
+    pub(super) unit: u64,
+    pub(super) num_devices: u16,
+    /// The creator and its number of the object.
+    pub(super) identity: ([u8; 16], u64),
+}
+
+/// An object and the device that was added to it here.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) object: Object,
+    pub(super) device: CuDevice,
+}
+
+impl Member {
+    /// Maps the whole object for the member's device: the driver knows no other
+    /// way. Waits for nobody, since all members were added.
+    pub(super) fn map(&self) -> core::result::Result<VmmMapping, Unavailable> {
+        let Object { driver, handle, .. } = &self.object;
+        let failed = |step: Step, error| {
+            let stage = match step {
+                Step::Reserve => Stage::Reserve,
+                Step::SetAccess => Stage::SetAccess,
+                _ => Stage::Map,
+            };
+            Unavailable::driver(stage, &error)
+        };
+        let size = usize::try_from(self.object.size)
+            .map_err(|_| Unavailable::refused(Stage::Reserve, Reason::ResourceExhausted))?;
+        VmmMapping::new(*driver, handle, size, self.device, Access::ReadWrite)
+            .map_err(|(step, error)| failed(step, error))
+    }
+}
+
+/// Memory that is to be bound, with a reference that keeps it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    handle: AllocationHandle,
+    offset: u64,
+    pub(super) size: u64,
+}
+
+impl Memory {
+    /// The allocation around `ptr`, if `len` bytes of it can be bound: the
+    /// driver's rules, asked of the pointer before any call that binds.
+    pub(super) fn at(
+        member: &Member,
+        ptr: CuDevicePtr,
+        len: usize,
+    ) -> core::result::Result<Self, Unavailable> {
+        let driver = member.object.driver;
+        let not_bindable = || Unavailable::refused(Stage::Layout, Reason::NotBindable);
+        let attribute = |attribute| driver.pointer_attribute(attribute, ptr);
+        let handle = driver.mem_retain(ptr).map_err(|error| {
+            if error.code() == Some(CuResult::INVALID_VALUE) {
+                not_bindable()
+            } else {
+                Unavailable::driver(Stage::Layout, &error)
+            }
+        })?;
+        let asked = || -> Result<(u64, u64, u64)> {
+            Ok((
+                attribute(pointer_attribute::MAPPING_BASE_ADDR)?,
+                attribute(pointer_attribute::MAPPING_SIZE)?,
+                attribute(pointer_attribute::DEVICE_ORDINAL)?,
+            ))
+        };
+        let (base, mapped, device) = asked().map_err(Unavailable::at(Stage::Layout))?;
+        let (offset, size, unit) = (ptr.wrapping_sub(base), len as u64, member.object.unit);
+        let inside = offset.checked_add(size).is_some_and(|end| end <= mapped);
+        let whole = size > 0 && size.is_multiple_of(unit) && offset.is_multiple_of(unit);
+        if i32::try_from(device) != Ok(member.device) || !inside || !whole {
+            return Err(not_bindable());
+        }
+        Ok(Self {
+            handle,
+            offset,
+            size,
+        })
+    }
+}
+
+/// Bound memory: `cuMulticastBindMem`, `cuMulticastUnbind` on the device that
+/// was added on drop. The fields go in their order after that: the memory, then
+/// the object.
+#[derive(Debug)]
+pub(super) struct Binding {
+    memory: Memory,
+    member: Arc<Member>,
+    offset: u64,
+    /// Who gets the range back once it is free.
+    ranges: Option<Arc<Mutex<Ranges>>>,
+    undone: bool,
+}
+
+impl Binding {
+    /// Binds at `offset` of the object.
+    pub(super) fn new(
+        member: &Arc<Member>,
+        memory: Memory,
+        offset: u64,
+        ranges: Option<Arc<Mutex<Ranges>>>,
+    ) -> core::result::Result<Self, Unavailable> {
+        let Object { driver, handle, .. } = &member.object;
+        // All fit: the object's size, which is a usize, is the largest of them.
+        let [at, from, bytes] = [offset, memory.offset, memory.size]
+            .map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        driver
+            .multicast_bind_mem(handle, at, &memory.handle, from, bytes)
+            .map_err(Unavailable::at(Stage::Bind))?;
+        Ok(Self {
+            memory,
+            member: Arc::clone(member),
+            offset,
+            ranges,
+            undone: false,
+        })
+    }
+
+    /// Where it begins in the object.
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes.
+    pub(super) const fn size(&self) -> u64 {
+        self.memory.size
+    }
+
+    /// Unbinds, once. A range that could not be unbound is never given out again.
+    pub(super) fn undo(&mut self) -> Result<()> {
+        if self.undone || identity::is_forked() {
+            return Ok(());
+        }
+        self.undone = true;
+        let Member { object, device } = &*self.member;
+        let [at, bytes] = [self.offset, self.memory.size]
+            .map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let unbound = object
+            .driver
+            .multicast_unbind(&object.handle, *device, at, bytes);
+        if unbound.is_ok()
+            && let Some(ranges) = &self.ranges
+        {
+            let mut ranges = ranges.lock().unwrap_or_else(PoisonError::into_inner);
+            ranges.give(self.offset);
+        }
+        unbound
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        undo::report("cuMulticastUnbind", self.undo());
+    }
+}

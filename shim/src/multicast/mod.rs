@@ -1,0 +1,132 @@
+//! Multicast (NVLS): one object for the memory of several GPUs. A store to its
+//! address reaches every member's memory, a load reduces over all of it, in the
+//! NVLink switches.
+//!
+//! **Only the emulated driver has ever run this.** On any other driver every
+//! entry refuses ([`Reason::NotOptedIn`]) before it makes a call, unless
+//! [`IpcOptions::experimental_multicast`](crate::IpcOptions::experimental_multicast)
+//! allows it.
+//!
+//! # Phases
+//!
+//! A method exists only in the phase in which it may be called. Each phase
+//! consumes the one before it; what fails is undone, and memory that is shared
+//! in the ordinary way stays as it is.
+//!
+//! | phase | made by | driver calls |
+//! |---|---|---|
+//! | [`Created`] | [`Ipc::create_multicast`] in one process | `cuMulticastGetGranularity`, `cuMulticastCreate`, `cuMemExportToShareableHandle` |
+//! | [`Imported`] | [`Ipc::import_multicast`] in every process, the creator's too | `cuMemImportFromShareableHandle` |
+//! | [`Joined`] | [`Imported::add_device`] | `cuMulticastAddDevice`; **all members agree** |
+//! | [`Bound`] | [`Joined::bind`] | **all compare the layout**; `cuMulticastBindMem` |
+//! | [`Multicast`] | [`Bound::map`] | `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess`; **all agree** |
+//!
+//! The driver's bind and map wait for ever for a member that never comes, so
+//! nobody gets there before all members have said that they were added. And the
+//! address is given out only once all have bound and mapped. The creator keeps
+//! [`Created`], which holds the first reference, until it is [`Joined`]: then all
+//! have imported.
+//!
+//! Members agree over a [`Team`]: any transport of bytes that the application
+//! has. With a deadline; who is gone is named.
+//!
+//! ```no_run
+//! use gpuipc::multicast::{Multicast, Team};
+//! use gpuipc::{GpuIpcMemHandle, ImportOptions, Ipc};
+//!
+//! fn member(ipc: &Ipc, handle: &GpuIpcMemHandle, team: &mut Team<'_>, ptr: u64, len: usize)
+//!     -> Result<Multicast, gpuipc::Error>
+//! {
+//!     let imported = ipc.import_multicast(handle, &ImportOptions::default())?;
+//!     let joined = imported.add_device(0, team)?;
+//!     joined.bind(ptr, len, team)?.map(team)
+//! }
+//! ```
+//!
+//! [`Connection`] has several buffers on one object.
+//!
+//! # Tear-down
+//!
+//! In whatever order things are dropped, the driver sees: the mapping, the
+//! unbind on the device that was added, the memory, the object. A binding holds a
+//! reference to its memory, so its owner may free it before. An unbind that fails
+//! is a warning in the log; [`Multicast::close`] returns it.
+//!
+//! Nothing here waits for the GPUs or orders their work: all members must be
+//! done with the address before any of them drops it.
+
+mod connection;
+mod created;
+mod imported;
+mod member;
+mod message;
+mod phases;
+mod ranges;
+mod team;
+mod unavailable;
+
+pub use connection::{BoundBuffer, Connection};
+pub use created::Created;
+pub use imported::Imported;
+pub use message::MESSAGE_BYTES;
+pub use phases::{Bound, Joined, Multicast};
+pub use ranges::Ranges;
+pub use team::{DEFAULT_TEAM_TIMEOUT, Fault, Heard, Team, TeamError};
+pub use unavailable::{Reason, Stage, Unavailable};
+
+use crate::error::Error;
+use crate::ipc::Ipc;
+use crate::options::{ExportOptions, ImportOptions};
+use gpuipc_core::GpuIpcMemHandle;
+
+impl Ipc {
+    /// Makes a multicast object for `num_devices` members, one GPU each, and
+    /// offers it. It has room for `size` bytes of each member's memory, rounded
+    /// up to what the driver recommends; it takes none itself.
+    ///
+    /// The driver calls: `cuMulticastGetGranularity`, `cuMulticastCreate`,
+    /// `cuMemExportToShareableHandle`. Where fabric handles are refused the
+    /// object is made for descriptors alone.
+    ///
+    /// # Errors
+    /// [`Error::MulticastUnavailable`] with the stage and the code,
+    /// [`Error::Argument`] for no bytes or no devices, [`Error::BrokerStart`],
+    /// [`Error::Forked`].
+    pub fn create_multicast(
+        &self,
+        size: usize,
+        num_devices: u16,
+        options: &ExportOptions,
+    ) -> Result<Created, Error> {
+        created::create(self, size, num_devices, options)
+    }
+
+    /// Imports a multicast object. Maps nothing yet.
+    ///
+    /// The driver call is `cuMemImportFromShareableHandle`, after the descriptor
+    /// was fetched as for memory. Of the options, the types, the deadline and the
+    /// cancel flag count.
+    ///
+    /// # Errors
+    /// [`Error::MulticastUnavailable`] where the driver refuses the object,
+    /// [`Error::Import`] where no handle could be fetched, with every attempt,
+    /// [`Error::Argument`] for a handle of something else, [`Error::Forked`].
+    pub fn import_multicast(
+        &self,
+        handle: &GpuIpcMemHandle,
+        options: &ImportOptions,
+    ) -> Result<Imported, Error> {
+        imported::import(self, handle, options)
+    }
+}
+
+/// Refuses a driver that is not known to be the emulated one, unless the caller
+/// allowed it.
+fn allowed(ipc: &Ipc) -> Result<(), Error> {
+    crate::identity::process_id()?;
+    if ipc.settings().experimental_multicast || ipc.driver().is_emulated() {
+        Ok(())
+    } else {
+        Err(Unavailable::refused(Stage::OptIn, Reason::NotOptedIn).into())
+    }
+}
