@@ -212,6 +212,12 @@
 // The caller's cancel flag was set.
 #define GPUIPC_CANCELLED 86
 
+// A multicast object cannot be had or used here.
+#define GPUIPC_MULTICAST_UNAVAILABLE 100
+
+// A member of a multicast team failed, is gone, or is out of step.
+#define GPUIPC_MULTICAST_TEAM 101
+
 // Bytes of a handle, which describes one segment of shared memory.
 #define GPUIPC_HANDLE_BYTES 384
 

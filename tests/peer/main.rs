@@ -40,6 +40,7 @@
 //! | `exec` | `ready`: this program anew in the same process |
 //! | `exit-with-everything` | `ok`, and the process ends with all objects in a static |
 //! | `guard`, `stop-guard` | `ok`: a thread that opens files; `ok FILES` that it lost |
+//! | `mc-..` | what it does to a multicast object is in `multicast.rs` |
 //! | `state` | `ok` and one line that is the same when nothing leaked |
 //! | `held` | the same without opening a file: descriptors are only counted |
 
@@ -47,6 +48,7 @@ use gpuipc::sys::DriverTable;
 mod cpu;
 mod hammer;
 mod life;
+mod multicast;
 mod odd;
 mod race;
 mod refuse;
@@ -78,6 +80,7 @@ struct Peer {
     places: BTreeMap<u32, Arc<Reservation>>,
     registered: BTreeMap<u32, RegisteredMemory>,
     ballast: Vec<OwnedFd>,
+    multicast: multicast::Objects,
     next: u32,
 }
 
@@ -131,6 +134,7 @@ fn main() {
         places: BTreeMap::new(),
         registered: BTreeMap::new(),
         ballast: Vec::new(),
+        multicast: multicast::Objects::default(),
         next: 1,
     };
     if let Some(rounds) = race::go_on(&mut peer) {
@@ -464,6 +468,7 @@ impl Peer {
                 Ok(String::new())
             }
             "stop-guard" => life::stop_guard().map(|lost| lost.to_string()),
+            command if command.starts_with("mc-") => multicast::run(self, command, words),
             "state" | "held" => {
                 // Kept for the next import, not leaked.
                 if let Some(ipc) = &self.ipc {
@@ -664,6 +669,7 @@ impl Peer {
                 );
             }
             self.mappings.clear();
+            self.multicast = multicast::Objects::default();
             self.offers.clear();
             self.buffers.clear();
             drop(ipc);

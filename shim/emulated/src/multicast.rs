@@ -82,7 +82,7 @@ pub(crate) fn multicast_create(handle: Out<u64>, prop: In<CuMulticastObjectProp>
     let mut state = state();
     let storage = Storage::create_object(&state.session()?.store, size, TABLE_BYTES as u64)?;
     Table::create(&storage, prop.num_devices)?;
-    multicast_store::keep_slot(&storage);
+    multicast_store::name_object(&state.session()?.store, &storage)?;
     let types = u32::try_from(prop.handle_types).map_err(|_| CuResult::INVALID_VALUE)?;
     handle.put(state.add_physical(storage, types, false))
 }
@@ -182,8 +182,7 @@ pub(crate) fn multicast_bind_mem(
         return Err(CuResult::INVALID_VALUE);
     }
     if !locked.table.has_slot() {
-        multicast_store::take_slot(&session.store, &object)?;
-        locked.set_slot()?;
+        multicast_store::with_slot(&session.store, || locked.set_slot())?;
     }
     let named = match &state.physical(memory)?.bound {
         Some(name) => name.id(),

@@ -1,13 +1,13 @@
 //! What multicast leaves in the directory: names of bound memory, by which
 //! every member finds what the others bound, and the slots of the switches.
 //!
-//! An object takes its slot with its first binding, by getting a name of its
-//! own. The slot is taken as long as any descriptor of the object is open
-//! anywhere, which a shared lock on its file tells; so it is free again when its
-//! last holder is killed.
+//! Every object has a name, and notes in its table whether it has a slot. It
+//! exists as long as any descriptor of it is open anywhere, which a shared lock on
+//! its file tells; so its slot is free again when its last holder is killed.
 
 use crate::Answer;
 use crate::config::config;
+use crate::multicast_table::Table;
 use crate::owner::{self, OwnerId};
 use crate::storage::Storage;
 use crate::store::{self, Store};
@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::retry_on_intr;
 
 const FOLDER: &str = "multicast";
-const SLOT: &str = "slot-";
+const OBJECT: &str = "object-";
 /// The byte of an object's file whose lock says that the object exists.
 const EXISTS: i64 = 0;
 
@@ -91,51 +91,61 @@ impl MemoryName {
 }
 
 /// Says that the object exists, as long as this open file does.
-pub(crate) fn keep_slot(storage: &Storage) {
+pub(crate) fn keep_object(storage: &Storage) {
     if !owner::share_lock(storage.file(), EXISTS) {
         log::warn!("a multicast object cannot be locked: its slot may be given out twice");
     }
 }
 
-/// Takes one of the machine's slots for an object that has none.
-pub(crate) fn take_slot(store: &Store, storage: &Storage) -> Answer {
+/// Gives a new object its name.
+pub(crate) fn name_object(store: &Store, storage: &Storage) -> Answer {
+    // Before the name: one without the lock is swept.
+    keep_object(storage);
+    let name = format!("{OBJECT}{:016x}", u64::from_le_bytes(store::random()));
     let folder = folder(store)?;
-    // One process at a time counts and takes; the lock goes with the descriptor.
-    retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))
-        .map_err(|_| CuResult::OPERATING_SYSTEM)?;
-    if slots(&folder) >= config().multicast_slots {
-        return Err(CuResult::OUT_OF_MEMORY);
-    }
-    let name = format!("{SLOT}{:016x}", u64::from_le_bytes(store::random()));
     store::name_file(storage.file(), folder.as_fd(), &name).map_err(|error| {
-        log::error!("a multicast object cannot get a slot: {error}");
+        log::error!("a multicast object cannot be named: {error}");
         CuResult::OPERATING_SYSTEM
     })
 }
 
+/// Runs `take` if the machine has a slot left. One process at a time counts and
+/// takes.
+pub(crate) fn with_slot(store: &Store, take: impl FnOnce() -> Answer) -> Answer {
+    let folder = folder(store)?;
+    // The lock goes with the descriptor.
+    retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))
+        .map_err(|_| CuResult::OPERATING_SYSTEM)?;
+    if slots(store, &folder) >= config().multicast_slots {
+        return Err(CuResult::OUT_OF_MEMORY);
+    }
+    take()
+}
+
 /// Removes the names of objects that are gone.
-pub(crate) fn free_unused_slots(store: &Store) {
-    if let Some(folder) = folder_if_there(store)
-        && retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive)).is_ok()
-    {
-        slots(&folder);
+pub(crate) fn sweep_objects(store: &Store) {
+    if let Some(folder) = folder_if_there(store) {
+        slots(store, &folder);
     }
 }
 
 /// Slots in use; names of objects that are gone are removed.
-fn slots(folder: &OwnedFd) -> usize {
+fn slots(store: &Store, folder: &OwnedFd) -> usize {
     let mut used = 0;
     for name in store::names(folder.as_fd()) {
-        if !name.starts_with(SLOT) {
+        if !name.starts_with(OBJECT) {
             continue;
         }
-        let in_use = store::open_name(folder.as_fd(), &name)
-            .is_ok_and(|file| owner::is_locked(file.as_fd(), EXISTS));
-        if in_use {
-            used += 1;
-        } else {
+        let Ok(file) = store::open_name(folder.as_fd(), &name) else {
+            continue;
+        };
+        if !owner::is_locked(file.as_fd(), EXISTS) {
             store::remove_name(folder.as_fd(), &name);
+            continue;
         }
+        let object = Storage::open(store, file.as_fd());
+        let table = object.and_then(|object| Table::read(&object).ok());
+        used += usize::from(table.is_some_and(|table| table.has_slot()));
     }
     used
 }

@@ -94,7 +94,7 @@ impl State {
         }
         drop(physical.storage);
         if is_multicast && let Some(session) = &self.session {
-            multicast_store::free_unused_slots(&session.store);
+            multicast_store::sweep_objects(&session.store);
         }
     }
 }

@@ -92,7 +92,7 @@ pub(crate) fn mem_import_from_shareable_handle(
         if !device::has(attribute::MULTICAST_SUPPORTED) {
             return Err(CuResult::NOT_SUPPORTED);
         }
-        multicast_store::keep_slot(&storage);
+        multicast_store::keep_object(&storage);
     }
     handle.put(state.add_physical(storage, handle_type::NONE, true))
 }

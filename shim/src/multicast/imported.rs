@@ -176,14 +176,16 @@ fn reference(
             Err(failure) => note(failure),
         }
     }
-    // What the driver says of the object goes before why it was not asked.
-    let by_driver = |attempt: &&Attempt| {
+    // Where every way led to the driver, what it says of the object counts.
+    let by_driver = |attempt: &Attempt| {
         attempt.step == Step::Import
             && matches!(attempt.code, Code::Driver(_) | Code::MissingSymbol(_))
     };
-    match attempts.iter().rev().find(by_driver) {
-        Some(attempt) => Err(Unavailable::with_code(Stage::Import, attempt.code).into()),
-        None => Err(Error::Import(ImportError { attempts })),
+    match attempts.first() {
+        Some(first) if attempts.iter().all(by_driver) => {
+            Err(Unavailable::with_code(Stage::Import, first.code).into())
+        }
+        _ => Err(Error::Import(ImportError { attempts })),
     }
 }
 
