@@ -223,3 +223,22 @@ fn a_team_of_another_size_is_refused() {
         assert_eq!(refused(&answer).status, "INVALID_ARGUMENT");
     }
 }
+
+#[test]
+fn of_several_that_die_all_others_name_the_same() {
+    let mut group = Group::new(8);
+    let (_created, handle) = group.create(LEN);
+    let ids = group.import(&handle);
+    let others = [1, 2, 4, 5, 7];
+    for rank in others {
+        group.members[rank].send(&format!("mc-add {} 0", ids[rank]));
+    }
+    // The creator, too.
+    for victim in [6, 0, 3] {
+        group.members[victim].kill();
+    }
+    for rank in others {
+        let answer = group.members[rank].answer("mc-add");
+        assert!(names(&answer, 0, "has left or died"), "{answer}");
+    }
+}

@@ -48,16 +48,7 @@ impl Group {
     }
 
     fn on(scratch: Arc<Scratch>, size: usize, settings: Vec<(String, String)>) -> Self {
-        let mut sockets: Vec<Vec<Option<UnixStream>>> = (0..size)
-            .map(|_| (0..size).map(|_| None).collect())
-            .collect();
-        for a in 0..size {
-            for b in 0..a {
-                let (left, right) = UnixStream::pair().expect("sockets");
-                sockets[a][b] = Some(left);
-                sockets[b][a] = Some(right);
-            }
-        }
+        let sockets = mesh(size);
         let members = (0..size)
             .map(|rank| {
                 Peer::start_with(PROGRAM, &scratch, |command| {
@@ -146,6 +137,21 @@ impl Group {
             member.returns_to(before);
         }
     }
+}
+
+/// A socket between every two members: for each, one to each other.
+fn mesh(size: usize) -> Vec<Vec<Option<UnixStream>>> {
+    let mut sockets: Vec<Vec<Option<UnixStream>>> = Vec::new();
+    for rank in 0..size {
+        let (lower, own): (Vec<_>, Vec<_>) = (0..rank)
+            .map(|_| UnixStream::pair().expect("sockets"))
+            .unzip();
+        for (other, socket) in sockets.iter_mut().zip(lower) {
+            other.push(Some(socket));
+        }
+        sockets.push(own.into_iter().map(Some).chain([None]).collect());
+    }
+    sockets
 }
 
 /// Gives a process its sockets, and no other process.

@@ -95,3 +95,50 @@ fn the_object_is_as_large_as_the_driver_recommends() {
     assert_eq!(gpuipc_tests::handle_of(&handle).num_devices(), 2);
     group.ready(&handle, &buffers);
 }
+
+#[test]
+fn an_object_travels_by_fabric_handle_too() {
+    let mut group = Group::new(2);
+    let buffers = group.buffers(LEN);
+    let (_created, handle) = group.create(LEN);
+    let ids = group.all_ok(|_| format!("mc-import {handle} types=Fabric"));
+    group.all_ok(|rank| format!("mc-add {} 0", ids[rank]));
+    group.all_ok(|rank| format!("mc-bind {} {} {LEN}", ids[rank], buffers[rank]));
+    group.all_ok(|rank| format!("mc-map {}", ids[rank]));
+    group.members[1].ok(&format!("mc-write {} 0 5", ids[1]));
+    assert_eq!(
+        group.members[0].ok(&format!("mc-peek {} 0", buffers[0])),
+        "5"
+    );
+}
+
+#[test]
+fn without_a_fabric_the_object_is_made_for_descriptors() {
+    let mut group = Group::with(2, &[("GPUIPC_EMULATED_IMEX", "none")]);
+    let buffers = group.buffers(LEN);
+    let (_created, handle) = group.create(LEN);
+    let types = gpuipc_tests::handle_of(&handle).types();
+    assert_eq!(types.types().as_slice(), [gpuipc::HandleType::PosixFd]);
+    group.ready(&handle, &buffers);
+}
+
+#[test]
+fn a_creator_that_dies_before_all_have_imported_is_told() {
+    let mut group = Group::new(2);
+    let (_created, handle) = group.create(LEN);
+    group.members[0].kill();
+    let answer = group.members[1].ask(&format!("mc-import {handle} timeout=2000"));
+    assert_eq!(refused(&answer).status, "EXPORTER_GONE");
+}
+
+#[test]
+fn a_creator_that_dies_once_all_have_joined_leaves_the_object() {
+    let mut group = Group::new(2);
+    let buffers = group.buffers(LEN);
+    let (_created, handle) = group.create(LEN);
+    let ids = group.ready(&handle, &buffers);
+    group.members[0].kill();
+    // Its memory went with it; the object did not, and comes down in order.
+    let closed = group.members[1].ask(&format!("mc-close {}", ids[1]));
+    assert_eq!(closed, "ok");
+}

@@ -54,9 +54,9 @@ fn go_on(
             group.members[rank].send(&format!("mc-map {}", id(rank)));
         }
     }
-    for rank in 0..2 {
-        if last[rank] == "ok" {
-            last[rank] = group.members[rank].answer("mc-map");
+    for (member, last) in group.members.iter_mut().zip(&mut last) {
+        if last == "ok" {
+            *last = member.answer("mc-map");
         }
     }
     if failed(&last) {

@@ -4,7 +4,7 @@
 //! | command | answer |
 //! |---|---|
 //! | `mc-create SIZE DEVICES` | `ok ID HANDLE` |
-//! | `mc-import HANDLE [timeout=MS]` | `ok ID` |
+//! | `mc-import HANDLE [timeout=MS] [types=TYPE,..]` | `ok ID` |
 //! | `mc-add ID DEVICE`, `mc-bind ID BUFFER LEN [OFFSET]`, `mc-map ID` | `ok`: the object is in its next phase |
 //! | `mc-connect ID` | `ok`: with the team, which the process has no more then |
 //! | `mc-buffer ID BUFFER LEN` | `ok ID OFFSET` of a buffer on the connection |
@@ -16,7 +16,7 @@
 //! | `mc-opt-in` | `ok`: the emulated driver is treated as a real one that is allowed |
 //! | `mc-loaded` | `ok true\|false`: whether the driver of `GPUIPC_LIBCUDA` is the emulated one |
 
-use crate::{NotOk, Peer, word};
+use crate::{NotOk, Peer, types_of, word};
 use gpuipc::multicast::{
     Bound, BoundBuffer, Connection, Created, Heard, Imported, Joined, MESSAGE_BYTES, Multicast,
     Team,
@@ -146,9 +146,15 @@ pub(crate) fn run(
             let bytes = from_hex(&hex).ok_or("no hex digits")?;
             let handle = GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?;
             let mut options = ImportOptions::default();
-            if let Some(text) = words.next().and_then(|word| word.strip_prefix("timeout=")) {
-                let time = text.parse().map_err(|_| NotOk::from("timeout"))?;
-                options = options.timeout(Duration::from_millis(time));
+            for option in words {
+                options = match option.split_once('=') {
+                    Some(("timeout", text)) => {
+                        let time = text.parse().map_err(|_| NotOk::from("timeout"))?;
+                        options.timeout(Duration::from_millis(time))
+                    }
+                    Some(("types", text)) => options.types(&types_of(text)?),
+                    _ => return Err("no such option".into()),
+                };
             }
             let imported = peer.ipc()?.import_multicast(&handle, &options)?;
             Ok(keep(peer, Phase::Imported(imported)).to_string())
