@@ -211,6 +211,16 @@ fn two_c_processes_share_vmm_memory_shared() {
 }
 
 #[test]
+fn two_c_processes_are_members_of_a_multicast_object() {
+    run("multicast.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn valgrind_finds_nothing_in_multicast() {
+    run("multicast.c", Library::Static, &[], Under::Valgrind);
+}
+
+#[test]
 fn two_copies_in_one_process_give_the_original_pointer() {
     let scratch = gpuipc_tests::Scratch::new();
     let library = libraries().join("libgpuipc.so");

@@ -1,5 +1,7 @@
 //! What C holds pointers to.
 
+pub mod multicast;
+
 use crate::failure::Failure;
 use crate::logger;
 use gpuipc::{

@@ -206,7 +206,10 @@ impl<'a> Team<'a> {
             heard.fault(rank, &reference(&votes, vote))
         });
         let verdicts = self.round(verdict, first);
-        let told = verdicts.iter().filter_map(Said::finding).chain(first);
+        let told = verdicts
+            .iter()
+            .filter_map(|said| said.finding(self.size))
+            .chain(first);
         let culprit = told.min_by_key(|finding| finding.member).or_else(|| {
             let same = reference(&verdicts, verdict);
             let mut faults = verdicts.iter().enumerate();
@@ -291,9 +294,10 @@ enum Said {
 }
 
 impl Said {
-    fn finding(&self) -> Option<Finding> {
+    /// What it says of a member that there is.
+    fn finding(&self, size: u32) -> Option<Finding> {
         match self {
-            Self::Message(message) => message.finding,
+            Self::Message(message) => message.finding.filter(|finding| finding.member < size),
             _ => None,
         }
     }

@@ -18,8 +18,8 @@ use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 /// (major times 1000 plus minor times 10). *required* symbols are those without
 /// which nothing of this crate works; an optional one that is missing makes
 /// the calls that need it fail with a clear error. Every call returns
-/// [`CuResult`]. One line is no call of CUDA's: `gpuipcEmulatedDriver`, which
-/// only the emulated driver has, so that it can be told from a real one. The types are those of [`gpuipc::sys`](crate::sys) and
+/// [`CuResult`]. One line is no call of CUDA's: `gpuipcEmulatedDriver`, which only
+/// the emulated driver has, so that it can be told from a real one. The types are those of [`gpuipc::sys`](crate::sys) and
 /// `core::ffi`; the user of the list imports both.
 #[macro_export]
 macro_rules! driver_calls {

@@ -32,6 +32,8 @@ pub mod cancel;
 
 pub mod buffer;
 
+pub mod multicast;
+
 use crate::attempts::CAttempt;
 use crate::failure::Failure;
 use crate::last_error;
