@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `mc-create SIZE DEVICES` | `ok ID HANDLE` |
 //! | `mc-import HANDLE [timeout=MS] [types=TYPE,..]` | `ok ID` |
+//! | `mc-import-or-give-up HANDLE` | the same, and a failure is told to the team |
 //! | `mc-add ID DEVICE`, `mc-bind ID BUFFER LEN [OFFSET]`, `mc-map ID` | `ok`: the object is in its next phase |
 //! | `mc-connect ID` | `ok`: with the team, which the process has no more then |
 //! | `mc-buffer ID BUFFER LEN` | `ok ID OFFSET` of a buffer on the connection |
@@ -140,6 +141,20 @@ pub(crate) fn run(
             let hex = to_hex(&created.handle().encode());
             let id = keep(peer, Phase::Created(Box::new(created)));
             Ok(format!("{id} {hex}"))
+        }
+        "mc-import-or-give-up" => {
+            let hex: String = word(words)?;
+            let handle = gpuipc_tests::handle_of(&hex);
+            let imported = peer
+                .ipc()?
+                .import_multicast(&handle, &ImportOptions::default());
+            match imported {
+                Ok(imported) => Ok(keep(peer, Phase::Imported(imported)).to_string()),
+                Err(error) => {
+                    peer.multicast.team()?.give_up(&error);
+                    Err(error.into())
+                }
+            }
         }
         "mc-import" => {
             let hex: String = word(words)?;

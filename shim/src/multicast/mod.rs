@@ -28,7 +28,8 @@
 //! have imported.
 //!
 //! Members agree over a [`Team`]: any transport of bytes that the application
-//! has. With a deadline; who is gone is named.
+//! has. With a deadline; who is gone is named. Who cannot import says so by
+//! [`Team::give_up`].
 //!
 //! ```no_run
 //! use gpuipc::multicast::{Multicast, Team};

@@ -161,6 +161,21 @@ impl<'a> Team<'a> {
         self.rank as usize
     }
 
+    /// Tells the others that this member does not go on, for what failed outside of
+    /// the phases, such as its import. They hear of it in the agreement in which
+    /// they are, or to which they come next, and need not wait for the deadline.
+    pub fn give_up(&mut self, error: &Error) {
+        // What a member that failed says of the object is not compared.
+        let ballot = Ballot {
+            stage: Stage::Import,
+            object: ([0; 16], 0),
+            offset: 0,
+            length: 0,
+        };
+        // The error stays the caller's.
+        let _ = self.agree::<()>(&ballot, Err(error.clone()));
+    }
+
     /// Says what this member did, and whether all others did it, too. Its own
     /// failure is told to the others and returned.
     pub(super) fn agree<T>(&mut self, ballot: &Ballot, own: Result<T, Error>) -> Result<T, Error> {
@@ -201,20 +216,14 @@ impl<'a> Team<'a> {
         let (vote, verdict) = (common(Round::Vote), common(Round::Verdict));
         self.sequence += 1;
         let votes = self.round(vote, failed);
-        let first = votes.iter().enumerate().find_map(|(rank, heard)| {
-            // What a member says of others is for the second exchange.
-            heard.fault(rank, &reference(&votes, vote))
-        });
+        // What a member says of others is for the second exchange.
+        let first = worst(faults(&votes, vote));
         let verdicts = self.round(verdict, first);
         let told = verdicts
             .iter()
             .filter_map(|said| said.finding(self.size))
             .chain(first);
-        let culprit = told.min_by_key(|finding| finding.member).or_else(|| {
-            let same = reference(&verdicts, verdict);
-            let mut faults = verdicts.iter().enumerate();
-            faults.find_map(|(rank, heard)| heard.fault(rank, &same))
-        });
+        let culprit = worst(told).or_else(|| worst(faults(&verdicts, verdict)));
         let Some(Finding { member, fault }) = culprit else {
             return Ok(());
         };
@@ -317,6 +326,20 @@ impl Said {
         };
         Some(Finding { member, fault })
     }
+}
+
+/// What is wrong with each member by what it said itself.
+fn faults(said: &[Said], own: Common) -> impl Iterator<Item = Finding> {
+    let same = reference(said, own);
+    said.iter()
+        .enumerate()
+        .filter_map(move |(rank, said)| said.fault(rank, &same))
+}
+
+/// The one that is named, the same by all: the first member that has more than
+/// been silent, for who heard of a failure earlier may have stopped talking.
+fn worst(findings: impl Iterator<Item = Finding>) -> Option<Finding> {
+    findings.min_by_key(|finding| (finding.fault == Fault::Silent, finding.member))
 }
 
 /// What all must say alike: what the first of them that did not fail says, so
@@ -444,6 +467,22 @@ mod tests {
         for rank in [0, 2, 3] {
             assert!(named(&answers[rank], 1, Fault::Gone), "{:?}", answers[rank]);
         }
+    }
+
+    #[test]
+    fn who_is_gone_is_named_before_who_is_silent() {
+        // Member 1 has heard of member 3's death before and talks no more.
+        let wire = |_, from, _, message| match from {
+            1 => Heard::Silent,
+            3 => Heard::Gone,
+            _ => Heard::Message(message),
+        };
+        let answers = agree(&wire, well);
+        assert!(
+            [0, 2]
+                .iter()
+                .all(|rank| named(&answers[*rank], 3, Fault::Gone))
+        );
     }
 
     #[test]

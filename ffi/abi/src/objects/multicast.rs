@@ -117,7 +117,8 @@ impl Library {
         };
         let imported = self
             .ipc
-            .import_multicast(handle, &ImportOptions::default())?;
+            .import_multicast(handle, &ImportOptions::default())
+            .inspect_err(|error| team.give_up(error))?;
         let joined = imported.add_device(device, &mut team)?;
         Ok(gpuipc_multicast {
             connection: Connection::new(joined, team),
