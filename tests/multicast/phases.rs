@@ -142,3 +142,17 @@ fn a_creator_that_dies_once_all_have_joined_leaves_the_object() {
     let closed = group.members[1].ask(&format!("mc-close {}", ids[1]));
     assert_eq!(closed, "ok");
 }
+
+#[test]
+fn the_mapping_has_the_objects_alignment() {
+    let settings = [("GPUIPC_EMULATED_MULTICAST_GRANULARITY", "16MiB")];
+    let mut group = Group::with(2, &settings);
+    // Addresses that would be just as good for memory are taken first.
+    let buffers = group.buffers(16 << 20);
+    let (_created, handle) = group.create(1);
+    let ids = group.join(&handle);
+    let len = 16 << 20;
+    group.all_ok(|rank| format!("mc-bind {} {} {len}", ids[rank], buffers[rank]));
+    group.all_ok(|rank| format!("mc-map {}", ids[rank]));
+    group.members[0].ok(&format!("mc-write {} 0 5", ids[0]));
+}

@@ -3,7 +3,7 @@
 use crate::Answer;
 use crate::border::{In, Out};
 use crate::config::config;
-use crate::header::Place;
+use crate::header::{Kind, Place};
 use crate::multicast::wait_for_members;
 use crate::piece::{Access, Origin, Piece};
 use crate::space::Region;
@@ -71,7 +71,12 @@ pub(crate) fn mem_map(ptr: u64, size: usize, offset: usize, handle: u64, flags: 
         .next()
         .is_none()
         && state.piece_at(ptr).is_none();
-    if size > room || !ptr.is_multiple_of(config().granularity.0) || !free {
+    // CUDA's documentation: an object's granularity is one of its mappings, too.
+    let unit = match storage.header().kind {
+        Kind::Multicast => config().multicast_granularity.0,
+        _ => config().granularity.0,
+    };
+    if size > room || !ptr.is_multiple_of(unit) || !free {
         return Err(CuResult::INVALID_VALUE);
     }
     state.physical(handle)?.mappings += 1;

@@ -6,6 +6,10 @@
 //! gone, the access is refused. Plain reads are refused: they have no meaning on
 //! real hardware. [`sum_u32`] is the read that the switches do, for tests.
 //!
+//! Memory is found by a name that its binder gives it. A name that is gone cannot be
+//! given anew: memory whose binder has released it cannot be bound by another
+//! process that imported it; that is `CUDA_ERROR_OPERATING_SYSTEM`.
+//!
 //! As CUDA documents it, binding and mapping wait until every device was added,
 //! for ever if need be; a device stays a member as long as the object lives; a
 //! binding holds no reference to the memory. An object takes one of the

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::{AllocationHandle, Driver, DriverCause, DriverError, Result, Timer, call};
-use crate::sys::{self, CuDevice, CuMulticastObjectProp, CuResult};
+use crate::sys::{self, CuDevice, CuDevicePtr, CuMulticastObjectProp, CuResult};
 
 impl Driver {
     /// Whether this is gpuipc's emulated driver, in this process or loaded by
@@ -48,6 +48,17 @@ impl Driver {
         device: CuDevice,
     ) -> Result<()> {
         call!(self, multicast_add_device(object.raw, device))
+    }
+
+    /// `cuMemAddressReserve` at a multiple of `alignment`, a power of two.
+    pub(crate) fn mem_address_reserve_aligned(
+        self,
+        size: usize,
+        alignment: usize,
+    ) -> Result<CuDevicePtr> {
+        let mut ptr = 0;
+        call!(self, mem_address_reserve(&mut ptr, size, alignment, 0, 0))?;
+        Ok(ptr)
     }
 
     /// `cuMulticastBindMem`. **Waits until every member was added**, for ever if

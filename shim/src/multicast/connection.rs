@@ -1,12 +1,12 @@
 //! Several buffers on one object.
 
+use super::mapping::ObjectMapping;
 use super::member::{Binding, Member, Memory};
 use super::phases::Joined;
 use super::ranges::Ranges;
 use super::team::{Ballot, Team};
 use super::{Reason, Stage, Unavailable};
 use crate::error::Error;
-use crate::mapping::VmmMapping;
 use crate::sys::CuDevicePtr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub struct Connection<'a> {
     member: Arc<Member>,
     ranges: Arc<Mutex<Ranges>>,
-    mapping: Mutex<Weak<VmmMapping>>,
+    mapping: Mutex<Weak<ObjectMapping>>,
     team: Mutex<Team<'a>>,
 }
 
@@ -90,12 +90,12 @@ impl<'a> Connection<'a> {
     }
 
     /// The mapping of the whole object that the buffers share.
-    fn map(&self) -> Result<Arc<VmmMapping>, Unavailable> {
+    fn map(&self) -> Result<Arc<ObjectMapping>, Unavailable> {
         let mut shared = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mapping) = shared.upgrade() {
             return Ok(mapping);
         }
-        let mapping = Arc::new(self.member.map()?);
+        let mapping = Arc::new(ObjectMapping::new(&self.member)?);
         *shared = Arc::downgrade(&mapping);
         Ok(mapping)
     }
@@ -136,7 +136,7 @@ impl Drop for Range<'_> {
 #[derive(Debug)]
 pub struct BoundBuffer {
     // Dropped in this order.
-    mapping: Arc<VmmMapping>,
+    mapping: Arc<ObjectMapping>,
     binding: Binding,
 }
 
@@ -160,19 +160,21 @@ impl BoundBuffer {
         self.binding.size()
     }
 
-    /// As the drop, but says whether the unbind failed. The rest is undone in
-    /// any case; a range that stays bound is not given out again.
+    /// As the drop, but says what failed first. The rest is undone in any case; a
+    /// range that stays bound is not given out again.
     ///
     /// # Errors
-    /// [`Error::MulticastUnavailable`] at [`Stage::Unbind`].
+    /// [`Error::MulticastUnavailable`] at [`Stage::Unmap`] or [`Stage::Unbind`].
     pub fn close(self) -> Result<(), Error> {
         let Self {
             mapping,
             mut binding,
         } = self;
-        drop(mapping);
-        binding
+        // Of the buffer that was the last only: the others still use it.
+        let unmapped = Arc::into_inner(mapping).map_or(Ok(()), |mut mapping| mapping.undo());
+        let unbound = binding
             .undo()
-            .map_err(|error| Unavailable::driver(Stage::Unbind, &error).into())
+            .map_err(|error| Unavailable::driver(Stage::Unbind, &error));
+        Ok(unmapped.and(unbound)?)
     }
 }

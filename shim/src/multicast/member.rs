@@ -3,10 +3,7 @@
 
 use super::ranges::Ranges;
 use super::{Reason, Stage, Unavailable};
-use crate::attempt::Step;
 use crate::driver::{AllocationHandle, Driver, Result};
-use crate::mapping::VmmMapping;
-use crate::options::Access;
 use crate::sys::{CuDevice, CuDevicePtr, CuResult, pointer_attribute};
 use crate::{identity, undo};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,26 +27,6 @@ pub(super) struct Object {
 pub(super) struct Member {
     pub(super) object: Object,
     pub(super) device: CuDevice,
-}
-
-impl Member {
-    /// Maps the whole object for the member's device: the driver knows no other
-    /// way. Waits for nobody, since all members were added.
-    pub(super) fn map(&self) -> core::result::Result<VmmMapping, Unavailable> {
-        let Object { driver, handle, .. } = &self.object;
-        let failed = |step: Step, error| {
-            let stage = match step {
-                Step::Reserve => Stage::Reserve,
-                Step::SetAccess => Stage::SetAccess,
-                _ => Stage::Map,
-            };
-            Unavailable::driver(stage, &error)
-        };
-        let size = usize::try_from(self.object.size)
-            .map_err(|_| Unavailable::refused(Stage::Reserve, Reason::ResourceExhausted))?;
-        VmmMapping::new(*driver, handle, size, self.device, Access::ReadWrite)
-            .map_err(|(step, error)| failed(step, error))
-    }
 }
 
 /// Memory that is to be bound, with a reference that keeps it.

@@ -1,10 +1,10 @@
 //! From a member that has joined to a mapped object with one buffer.
 
+use super::mapping::ObjectMapping;
 use super::member::{Binding, Member, Memory};
 use super::team::{Ballot, Team};
 use super::{Stage, Unavailable};
 use crate::error::Error;
-use crate::mapping::VmmMapping;
 use crate::sys::{CuDevice, CuDevicePtr};
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl Bound {
             offset: self.binding.offset(),
             length: self.binding.size(),
         };
-        let mapping = self.member.map().map_err(Error::from);
+        let mapping = ObjectMapping::new(&self.member).map_err(Error::from);
         let mapping = team.agree(&ballot, mapping)?;
         Ok(Multicast {
             mapping,
@@ -107,7 +107,7 @@ impl Bound {
 #[derive(Debug)]
 pub struct Multicast {
     // Dropped in this order.
-    mapping: VmmMapping,
+    mapping: ObjectMapping,
     binding: Binding,
 }
 
@@ -126,19 +126,19 @@ impl Multicast {
         self.binding.size()
     }
 
-    /// As the drop, but says whether the unbind failed. The rest is undone in
-    /// any case.
+    /// As the drop, but says what failed first. The rest is undone in any case.
     ///
     /// # Errors
-    /// [`Error::MulticastUnavailable`] at [`Stage::Unbind`].
+    /// [`Error::MulticastUnavailable`] at [`Stage::Unmap`] or [`Stage::Unbind`].
     pub fn close(self) -> Result<(), Error> {
         let Self {
-            mapping,
+            mut mapping,
             mut binding,
         } = self;
-        drop(mapping);
-        binding
+        let unmapped = mapping.undo();
+        let unbound = binding
             .undo()
-            .map_err(|error| Unavailable::driver(Stage::Unbind, &error).into())
+            .map_err(|error| Unavailable::driver(Stage::Unbind, &error));
+        Ok(unmapped.and(unbound)?)
     }
 }

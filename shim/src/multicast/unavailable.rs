@@ -65,6 +65,8 @@ stages! {
     SetAccess = 12, "cuMemSetAccess";
     /// `cuMulticastUnbind`.
     Unbind = 13, "cuMulticastUnbind";
+    /// `cuMemUnmap`, `cuMemAddressFree`.
+    Unmap = 14, "cuMemUnmap";
 }
 
 macro_rules! reasons {
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn every_stage_has_a_number_of_its_own() {
         let known: Vec<Stage> = (0..=255).filter_map(Stage::from_number).collect();
-        assert_eq!(known.len(), 13);
+        assert_eq!(known.len(), 14);
         for stage in known {
             assert_eq!(Stage::from_number(stage.number()), Some(stage));
         }

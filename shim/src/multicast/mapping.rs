@@ -1,0 +1,108 @@
+//! A whole object mapped: the driver knows no other way.
+
+use super::member::{Member, Object};
+use super::unavailable::{Stage, Unavailable};
+use crate::driver::{Driver, Result};
+use crate::sys::{self, CuDevicePtr, CuMemAccessDesc, CuMemLocation};
+use crate::{identity, undo};
+
+/// Addresses at a multiple of the object's granularity, as CUDA asks for:
+/// `cuMemAddressReserve`, `cuMemAddressFree` on drop.
+#[derive(Debug)]
+struct Reservation {
+    driver: Driver,
+    base: CuDevicePtr,
+    size: usize,
+    undone: bool,
+}
+
+impl Reservation {
+    fn undo(&mut self) -> Result<()> {
+        if core::mem::replace(&mut self.undone, true) || identity::is_forked() {
+            return Ok(());
+        }
+        self.driver.mem_address_free(self.base, self.size)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        undo::report("cuMemAddressFree", self.undo());
+    }
+}
+
+/// An object mapped for its member's device: `cuMemMap`, `cuMemUnmap` on drop.
+#[derive(Debug)]
+pub(super) struct ObjectMapping {
+    /// Freed after the unmap.
+    reservation: Reservation,
+    undone: bool,
+}
+
+impl ObjectMapping {
+    /// Waits for nobody, since all members were added.
+    pub(super) fn new(member: &Member) -> core::result::Result<Self, Unavailable> {
+        let Object { driver, handle, .. } = &member.object;
+        // Both fit: the handle's size was checked at import, and the object is no
+        // smaller than its granularity.
+        let [size, unit] = [member.object.size, member.object.unit]
+            .map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let base = driver
+            .mem_address_reserve_aligned(size, unit)
+            .map_err(Unavailable::at(Stage::Reserve))?;
+        let reservation = Reservation {
+            driver: *driver,
+            base,
+            size,
+            undone: false,
+        };
+        driver
+            .mem_map(base, size, handle)
+            .map_err(Unavailable::at(Stage::Map))?;
+        let mapping = Self {
+            reservation,
+            undone: false,
+        };
+        let access = CuMemAccessDesc {
+            location: CuMemLocation {
+                kind: sys::location::DEVICE,
+                id: member.device,
+            },
+            flags: sys::access::READ_WRITE,
+        };
+        driver
+            .mem_set_access(base, size, &[access])
+            .map_err(Unavailable::at(Stage::SetAccess))?;
+        Ok(mapping)
+    }
+
+    /// The first byte of the object.
+    pub(super) const fn base(&self) -> CuDevicePtr {
+        self.reservation.base
+    }
+
+    /// Unmaps and frees the addresses, once; the second also where the first fails.
+    pub(super) fn undo(&mut self) -> core::result::Result<(), Unavailable> {
+        let unmapped = self
+            .unmap()
+            .map_err(|error| Unavailable::driver(Stage::Unmap, &error));
+        let freed = self.reservation.undo();
+        unmapped.and(freed.map_err(|error| Unavailable::driver(Stage::Unmap, &error)))
+    }
+
+    fn unmap(&mut self) -> Result<()> {
+        if core::mem::replace(&mut self.undone, true) || identity::is_forked() {
+            return Ok(());
+        }
+        let Reservation {
+            driver, base, size, ..
+        } = self.reservation;
+        driver.mem_unmap(base, size)
+    }
+}
+
+impl Drop for ObjectMapping {
+    fn drop(&mut self) {
+        undo::report("cuMemUnmap", self.unmap());
+    }
+}
