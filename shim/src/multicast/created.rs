@@ -1,6 +1,7 @@
 //! A new object, on offer to its members.
 
 use super::{Reason, Stage, Unavailable};
+use crate::descriptor::{Descriptor, KeptFd, Room};
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::identity;
@@ -8,10 +9,8 @@ use crate::ipc::Ipc;
 use crate::ledger::Entry;
 use crate::offer::Offer;
 use crate::options::ExportOptions;
-use crate::private_fd::PrivateFd;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
 use gpuipc_core::{DeviceUuid, GpuIpcMemHandle, HandleFields, Ticket, Token, TypeFlags, Window};
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -80,17 +79,25 @@ pub(super) fn create(
         base: 0,
         size: size as u64,
         device_uuid: DeviceUuid::default(),
+        numa_node: None,
+        pool_pointer: None,
         runtime_ipc: None,
         fabric: None,
         entry: None,
-        fd: None,
+        descriptor: Descriptor::None,
         reference: None,
         attempts: Vec::new(),
         broker,
     };
     if made.contains(TypeFlags::POSIX_FD) {
-        let fd = driver.mem_export_fd(&object);
-        offer.fd = Some(PrivateFd::new(fd.map_err(Unavailable::at(Stage::Export))?));
+        offer.descriptor = match Room::take() {
+            Some(room) => {
+                let fd = driver.mem_export_fd(&object);
+                let fd = fd.map_err(Unavailable::at(Stage::Export))?;
+                Descriptor::Kept(KeptFd::new(fd, room))
+            }
+            None => Descriptor::OnDemand,
+        };
     }
     if made.contains(TypeFlags::FABRIC) {
         let bytes = driver.mem_export_fabric(&object);
@@ -98,10 +105,7 @@ pub(super) fn create(
     }
     offer.reference = Some(object);
     // Before the handle exists.
-    offer.entry = offer.broker.enter(
-        &offer.token,
-        offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
-    );
+    offer.entry = offer.broker.enter(&offer.token, offer.descriptor.number());
     let offer = offer.register();
     let handle = handle_of(ipc, &offer, num_devices)?;
     log::debug!(target: "gpuipc::gpu", "a multicast object of {size} bytes for {num_devices} devices: {handle:?}");
@@ -184,10 +188,10 @@ fn handle_of(ipc: &Ipc, offer: &Offer, num_devices: u16) -> Result<GpuIpcMemHand
         ticket: Some(Ticket {
             endpoint: offer.broker.endpoint(),
             token: offer.token,
-            fd: offer.fd.as_ref().map(|fd| fd.as_fd().as_raw_fd()),
+            fd: offer.descriptor.number(),
             ledger: offer.entry.as_ref().map(Entry::describe),
         }),
-        posix_fd: offer.fd.is_some(),
+        posix_fd: offer.descriptor.is_there(),
         fabric: offer.fabric,
         num_devices,
         multicast: true,

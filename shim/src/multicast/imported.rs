@@ -15,7 +15,7 @@ use crate::options::ImportOptions;
 use crate::sys::{CuDevice, CuMulticastObjectProp, device_attribute, multicast_granularity};
 use crate::wait::Wait;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -194,7 +194,7 @@ fn by(
     handle: &GpuIpcMemHandle,
     handle_type: HandleType,
     wait: &Wait,
-    note: impl FnOnce(Failure),
+    note: &mut dyn FnMut(Failure),
 ) -> Result<AllocationHandle, Failure> {
     let driver: Driver = ipc.driver();
     let imported = match (handle_type, handle.fabric()) {
@@ -211,13 +211,13 @@ fn by(
 }
 
 /// The descriptor of an object that this very process offers.
-fn own_offer(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Option<impl AsFd + use<>> {
+fn own_offer(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Option<OwnedFd> {
     if handle.process_id() != ipc.identity().process {
         return None;
     }
     let ticket = handle.ticket()?;
     let id = handle.allocation_id();
     let offer = Offer::under_token(ipc.driver(), id, ticket.endpoint, &ticket.token)?;
-    // The offer keeps its descriptor open as long as it lives.
-    offer.fd.as_ref()?.as_fd().try_clone_to_owned().ok()
+    let given = offer.give_descriptor().ok()??;
+    given.as_fd().try_clone_to_owned().ok()
 }
