@@ -213,7 +213,7 @@ mod tests {
             .map(Status)
             .filter(|s| s.name() != "UNKNOWN")
             .collect();
-        assert_eq!(known.len(), 29);
+        assert_eq!(known.len(), 30);
         for status in known {
             assert!(names.insert(status.name()), "{status}");
             assert!(texts.insert(status.text()), "{status}");
