@@ -70,6 +70,9 @@ class Memory(enum.IntEnum):
     CUDA_MALLOC = 1
     VMM_FD = 2
     VMM_FABRIC = 3
+    SEGMENTS = 4
+    POOL = 5
+    HOST_NUMA = 6
 
 
 class CodeKind(enum.IntEnum):

@@ -1,12 +1,21 @@
 #!/usr/bin/env python3
 """Two Python processes share PyTorch tensors through gpuipc.py and libgpuipc.so.
 
-The owner's tensors come from PyTorch's default allocator. The importer views the
-imported memory as a tensor (__cuda_array_interface__), compares it with what the
-owner wrote, writes its own values, and the owner compares those. One tensor
-fills its allocation; others start inside a larger one.
+The importer views the imported memory as a tensor (__cuda_array_interface__),
+compares it with what the owner wrote, writes its own values, and the owner
+compares those. MODE is one of
 
-    GPUIPC_LIBRARY=path/to/libgpuipc.so python3 torch_share.py [IMPORTER_DEVICE]
+    default      tensors of PyTorch's default allocator (cuMemAlloc): one that fills
+                 its allocation, others that start inside a larger one
+    expandable   the same under expandable_segments:True, where a large tensor
+                 spans many allocations: each of its handles is one of them
+    pool         memory of a pool that has a handle type, viewed as a tensor
+    async        PyTorch's cudaMallocAsync backend, whose default pool cannot be
+                 shared: the export must be refused with the cure
+    cycles       64 times: allocate 1 GiB, share it, free it; the GPU's free memory
+                 must be the same in the end
+
+    GPUIPC_LIBRARY=path/to/libgpuipc.so python3 torch_share.py [IMPORTER_DEVICE [MODE]]
 
 Exit 0 and a last line "ok" if all were equal both ways. Without a GPU, PyTorch or
 the library it prints SKIP and the reason, and exits 0.
@@ -19,6 +28,10 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "ffi", "python"))
 import gpuipc  # noqa: E402
+
+
+# What each mode asks of PyTorch's allocator.
+CONF = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 
 
 def skip(why):
@@ -52,48 +65,122 @@ def importer(device):
             print(json.dumps(answer), flush=True)
 
 
-def owner(device):
+def cases_of(mode, ipc):
+    """The tensors to share, by name, and what they need to live."""
     import torch
 
-    torch.cuda.set_device(0)
-    ipc = gpuipc.Ipc()
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name(0)}, owner on GPU 0, importer on GPU {device}")
-    child = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--importer", str(device)],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    if mode == "pool":
+        buffer = ipc.allocate(3 << 20, gpuipc.Memory.POOL)
+        tensor = torch.as_tensor(buffer.view("<i8"))
+        return {"memory of a pool": tensor, "slice of it": tensor[1001:1001 + 5555]}, buffer
     big = torch.empty(1 << 20, dtype=torch.int64, device="cuda")
-    cases = {
+    large = torch.empty(25_000_000, dtype=torch.int64, device="cuda")
+    return {
         "8 MiB tensor": big,
         "small tensor inside PyTorch's 2 MiB block": torch.empty(1000, dtype=torch.int64, device="cuda"),
         "second small tensor of the same block": torch.empty(1111, dtype=torch.int64, device="cuda"),
         "slice of the 8 MiB tensor": big[12345:12345 + 54321],
-        "200 MB tensor": torch.empty(25_000_000, dtype=torch.int64, device="cuda"),
-    }
-    good = True
-    for seed, (name, tensor) in enumerate(cases.items(), start=1):
-        count = tensor.numel()
-        tensor.copy_(torch.arange(count, dtype=torch.int64) * 3 + seed)
-        torch.cuda.synchronize()
-        offer = ipc.export(tensor.data_ptr(), count * 8)
-        handle = offer.handles
-        offset = int.from_bytes(handle[24:32], "little")
-        base_size = int.from_bytes(handle[16:24], "little")
-        child.stdin.write(json.dumps({"handle": handle.hex(), "count": count, "seed": seed}) + "\n")
-        child.stdin.flush()
-        line = child.stdout.readline()
-        if not line:
-            print(f"{name}: the importer ended")
-            return 1
-        answer = json.loads(line)
-        back = bool(torch.equal(tensor.cpu(), torch.arange(count, dtype=torch.int64) * 5 - seed))
-        offer.close()
-        print(f"{name}: {count * 8} bytes at +{offset} of an allocation of {base_size}, by {answer['used']}, "
-              f"importer saw the owner's values: {answer['equal']}, owner saw the importer's: {back}")
-        good = good and answer["equal"] and back
+        "200 MB tensor": large,
+        "odd slice of the 200 MB tensor": large[1_234_567:1_234_567 + 17_654_321],
+    }, None
+
+
+def start(device):
+    return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--importer", str(device)],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask(child, handles, count, seed):
+    """What the importer found; None if it has ended."""
+    child.stdin.write(json.dumps({"handle": handles.hex(), "count": count, "seed": seed}) + "\n")
+    child.stdin.flush()
+    line = child.stdout.readline()
+    return json.loads(line) if line else None
+
+
+def owner(device, mode):
+    import torch
+
+    torch.cuda.set_device(0)
+    ipc = gpuipc.Ipc()
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name(0)}, owner on GPU 0, importer on GPU {device}, "
+          f"mode {mode}")
+    if mode == "async":
+        return refused(ipc)
+    child = start(device)
+    if mode == "cycles":
+        good = cycles(ipc, child)
+    else:
+        good = True
+        cases, _keep = cases_of(mode, ipc)
+        for seed, (name, tensor) in enumerate(cases.items(), start=1):
+            good = share(ipc, child, name, tensor, seed) and good
     child.stdin.close()
     good = child.wait(60) == 0 and good
     ipc.close()
     print("ok" if good else "FAILED")
     return 0 if good else 1
+
+
+def share(ipc, child, name, tensor, seed):
+    import torch
+
+    count = tensor.numel()
+    tensor.copy_(torch.arange(count, dtype=torch.int64) * 3 + seed)
+    torch.cuda.synchronize()
+    with ipc.export(tensor.data_ptr(), count * 8) as offer:
+        handles = offer.handles
+        offset = int.from_bytes(handles[24:32], "little")
+        answer = ask(child, handles, count, seed)
+    if answer is None:
+        print(f"{name}: the importer ended")
+        return False
+    back = bool(torch.equal(tensor.cpu(), torch.arange(count, dtype=torch.int64) * 5 - seed))
+    print(f"{name}: {count * 8} bytes at +{offset} of the first of {len(handles) // gpuipc.HANDLE_BYTES} "
+          f"allocations, by {answer['used']}, importer saw the owner's values: {answer['equal']}, "
+          f"owner saw the importer's: {back}")
+    return answer["equal"] and back
+
+
+def refused(ipc):
+    """PyTorch's cudaMallocAsync backend."""
+    import torch
+
+    tensor = torch.empty(1 << 20, dtype=torch.int64, device="cuda")
+    try:
+        ipc.export(tensor.data_ptr(), tensor.numel() * 8)
+    except gpuipc.Error as error:
+        print(f"refused: {error}")
+        good = error.status == gpuipc.Status.NOT_EXPORTABLE and "cuMemPoolCreate" in str(error)
+    else:
+        print("the default pool was exported")
+        good = False
+    ipc.close()
+    print("ok" if good else "FAILED")
+    return 0 if good else 1
+
+
+def cycles(ipc, child):
+    """Whether the GPU's free memory is flat."""
+    import torch
+
+    def round_(seed):
+        with ipc.allocate(1 << 30, gpuipc.Memory.VMM_FD) as buffer:
+            tensor = torch.as_tensor(buffer.view("<i8"))[:1 << 20]
+            tensor.copy_(torch.arange(1 << 20, dtype=torch.int64) * 3 + seed)
+            torch.cuda.synchronize()
+            with ipc.export(buffer.ptr, 8 << 20) as offer:
+                answer = ask(child, offer.handles, 1 << 20, seed)
+            del tensor
+        return answer is not None and answer["equal"]
+
+    good = round_(0)
+    before, _ = torch.cuda.mem_get_info()
+    for seed in range(1, 65):
+        good = round_(seed) and good
+    after, _ = torch.cuda.mem_get_info()
+    print(f"64 rounds of 1 GiB: free memory {before} before, {after} after")
+    return good and before == after
 
 
 def main():
@@ -107,13 +194,19 @@ def main():
     if not torch.cuda.is_available():
         skip("PyTorch sees no GPU")
     device = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    mode = sys.argv[2] if len(sys.argv) > 2 else "default"
+    conf = CONF.get(mode, "")
+    if os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") != conf:
+        # Read by PyTorch when it starts.
+        env = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF=conf)
+        os.execve(sys.executable, [sys.executable, os.path.abspath(__file__), str(device), mode], env)
     if device >= torch.cuda.device_count():
         skip(f"there is no GPU {device}")
     try:
         gpuipc.version()
     except OSError as error:
         skip(f"libgpuipc.so cannot be loaded: {error}")
-    return owner(device)
+    return owner(device, mode)
 
 
 if __name__ == "__main__":
