@@ -166,6 +166,19 @@ fn every_fault_in_a_pools_import_is_undone() {
 }
 
 #[test]
+fn an_allocation_that_is_not_waited_for_is_given_back() {
+    let mut pair = Pair::new();
+    let (keeper, _) = pair.exporter.alloc("pool", LEN);
+    let before = pair.exporter.state();
+    for line in ["alloc pool 4096", &*format!("alloc-beside {keeper} 4096")] {
+        pair.exporter.ok("fail cuStreamSynchronize 1 719 1");
+        let refused = pair.exporter.err(line);
+        assert!(refused.text.contains("(719)"), "{}", refused.text);
+        pair.exporter.returns_to(&before);
+    }
+}
+
+#[test]
 fn what_a_pool_cannot_do_is_said_before_anything_is_done() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("pool", LEN);

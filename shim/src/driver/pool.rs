@@ -7,6 +7,7 @@ use crate::sys::{
     self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemFabricHandle, CuMemLocation, CuMemPool,
     CuMemPoolProps, CuMemPoolPtrExportData, CuResult, CuStream,
 };
+use crate::undo;
 use core::ffi::c_void;
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -69,7 +70,10 @@ impl Driver {
             self,
             mem_alloc_from_pool_async(&mut ptr, bytes, pool, CuStream::DEFAULT)
         )?;
-        call!(self, stream_synchronize(CuStream::DEFAULT))?;
+        if let Err(error) = call!(self, stream_synchronize(CuStream::DEFAULT)) {
+            undo::report("cuMemFree", call!(self, mem_free(ptr)));
+            return Err(error);
+        }
         Ok(ptr)
     }
 
