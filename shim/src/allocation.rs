@@ -79,6 +79,12 @@ pub(crate) fn id_at(driver: Driver, ptr: CuDevicePtr) -> crate::driver::Result<O
     }
 }
 
+/// Bytes from `ptr` to the end of an allocation, if that lies in it.
+pub(crate) fn behind(base: CuDevicePtr, size: u64, ptr: CuDevicePtr) -> Option<u64> {
+    size.checked_sub(ptr.checked_sub(base)?)
+        .filter(|left| *left > 0)
+}
+
 /// The refusal to share memory of a kind.
 pub(crate) const fn not_exportable(kind: MemoryKind) -> Error {
     Error::NotExportable(NotExportable {
@@ -138,7 +144,22 @@ impl Allocation {
     /// # Errors
     /// [`Error::NotExportable`] for memory that has no way of being shared.
     pub(crate) fn around(driver: Driver, ptr: CuDevicePtr) -> Result<Self, Error> {
-        let pointer = Pointer { driver, ptr };
+        let found = Self::find(Pointer { driver, ptr })?;
+        match found.behind(ptr) {
+            Some(_) => Ok(found),
+            // Freed between two questions; or host VMM memory, of which one call
+            // says that it begins at the null pointer (seen on an H200, driver 580).
+            None => Err(not_exportable(MemoryKind::NotCuda)),
+        }
+    }
+
+    /// Bytes from `ptr` on, if that lies in it.
+    pub(crate) fn behind(&self, ptr: CuDevicePtr) -> Option<u64> {
+        behind(self.base, self.size, ptr)
+    }
+
+    fn find(pointer: Pointer) -> Result<Self, Error> {
+        let Pointer { driver, ptr } = pointer;
         let memory = match pointer.attribute(pointer_attribute::MEMORY_TYPE) {
             Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => {
                 return Err(not_exportable(MemoryKind::NotCuda));

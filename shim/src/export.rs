@@ -1,7 +1,7 @@
 //! Export: from a device pointer to handles with every way of sharing that the
 //! memory allows, one handle for each allocation that the bytes lie in.
 
-use crate::allocation::{Allocation, Way, id_at, not_exportable};
+use crate::allocation::{self, Allocation, Way, id_at, not_exportable};
 use crate::attempt::Attempt;
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::identity;
@@ -117,17 +117,17 @@ fn segment(
             let allocation = Allocation::around(driver, at)?;
             // A pool's and a legacy allocation that is too short must not come
             // on offer first.
-            let short = end - at > allocation.size - at.wrapping_sub(allocation.base);
+            let short = allocation.behind(at).is_none_or(|left| end - at > left);
             if short && !matches!(allocation.way, Way::Vmm { .. }) {
                 return Err(not_exportable(MemoryKind::BeyondAllocation));
             }
             offering::offer(driver, ipc.broker()?, allocation, options)?.register()
         }
     };
-    let offset_from_base = at.wrapping_sub(offer.base);
+    let left = allocation::behind(offer.base, offer.size, at);
     Ok(Segment {
-        offset_from_base,
-        length: (end - at).min(offer.size.saturating_sub(offset_from_base)),
+        offset_from_base: at.wrapping_sub(offer.base),
+        length: (end - at).min(left.ok_or(not_exportable(MemoryKind::NotCuda))?),
         offer,
     })
 }

@@ -73,3 +73,24 @@ fn host_access_to_a_gpus_memory_is_refused_with_a_reason() {
         );
     }
 }
+
+#[test]
+fn host_memory_of_which_the_driver_does_not_tell_the_piece_is_refused() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("host-numa", LEN);
+    let mut refused = 0;
+    // Where the piece is not told, there is another call; for host memory its
+    // answer is the null pointer (seen on an H200, driver 580).
+    for nth in 1..=12 {
+        pair.exporter
+            .ok(&format!("fail cuPointerGetAttribute {nth} 1 1"));
+        let answer = pair.exporter.ask(&format!("export {buffer} 0 {LEN}"));
+        pair.exporter.ok("no-faults");
+        match answer.split(' ').collect::<Vec<_>>()[..] {
+            ["ok", offer, _] => drop(pair.exporter.ok(&format!("drop offer {offer}"))),
+            ["err", ..] => refused += 1,
+            _ => panic!("use {nth}: {answer}"),
+        }
+    }
+    assert!(refused > 2, "{refused}");
+}
