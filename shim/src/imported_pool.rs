@@ -100,12 +100,15 @@ impl PooledMapping {
             number: handle.pool_id(),
             fabric,
         };
-        let pool = Pool::get(driver, key, || {
-            let raw = match fabric {
-                Some(bytes) => driver.pool_import_fabric(&bytes),
-                None => driver.pool_import_fd(descriptor()?.as_fd()),
+        let pool = Pool::get(key, || {
+            let imported = match fabric {
+                Some(bytes) => Pool::import(driver, || driver.pool_import_fabric(&bytes)),
+                None => {
+                    let fd = descriptor()?;
+                    Pool::import(driver, || driver.pool_import_fd(fd.as_fd()))
+                }
             };
-            raw.map_err(failed(Step::ImportPool))
+            imported.map_err(failed(Step::ImportPool))
         })?;
         // SAFETY: imported, and destroyed by the drop of `pool` only.
         unsafe { driver.pool_set_access(pool.raw, rights) }.map_err(failed(Step::SetPoolAccess))?;
@@ -131,16 +134,15 @@ impl PooledMapping {
 impl Pool {
     /// The pool under this key; imported by `import` if it is not there.
     fn get(
-        driver: Driver,
         key: Key,
-        import: impl FnOnce() -> Result<CuMemPool, Failure>,
+        import: impl FnOnce() -> Result<Arc<Self>, Failure>,
     ) -> Result<Arc<Self>, Failure> {
         let entry = Arc::clone(pools().by_key.entry(key).or_default());
         let mut place = entry.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = place.upgrade() {
             return Ok(pool);
         }
-        let imported = import().map(|raw| Self::of(driver, raw));
+        let imported = import();
         if let Ok(pool) = &imported {
             *place = Arc::downgrade(pool);
         }
@@ -155,12 +157,18 @@ impl Pool {
         imported
     }
 
-    /// The object for what the driver answered, which may be there already.
-    fn of(driver: Driver, raw: CuMemPool) -> Arc<Self> {
+    /// The object for what `import` answers, which may be there already.
+    fn import(
+        driver: Driver,
+        import: impl FnOnce() -> crate::driver::Result<CuMemPool>,
+    ) -> crate::driver::Result<Arc<Self>> {
+        // Locked first: what the driver answers may be the pool of an object whose
+        // drop has begun, which must not destroy it between the answer and here.
         let mut pools = pools();
+        let raw = import()?;
         let known = pools.by_raw.entry((driver.id(), raw)).or_default();
         if let Some(pool) = known.upgrade() {
-            return pool;
+            return Ok(pool);
         }
         // One whose drop has begun finds this one in its place, and leaves the
         // destruction to it.
@@ -170,7 +178,7 @@ impl Pool {
             pointers: Mutex::default(),
         });
         *known = Arc::downgrade(&pool);
-        pool
+        Ok(pool)
     }
 
     /// The pointer in the pool that these bytes mean.
@@ -186,7 +194,7 @@ impl Pool {
         if let Some(pointer) = known.upgrade() {
             return Ok(pointer);
         }
-        // As in `of`.
+        // As in `import`.
         let pointer = Arc::new(Pointer {
             base,
             context,

@@ -179,6 +179,24 @@ fn an_allocation_that_is_not_waited_for_is_given_back() {
 }
 
 #[test]
+fn importers_that_come_while_the_last_one_leaves_find_the_pool() {
+    let mut pair = Pair::new();
+    let (_, (a, b)) = two_in_a_pool(&mut pair.exporter);
+    let handles = [a, b].map(|buffer| pair.exporter.export(buffer, 0, LEN).1);
+    let mut importer = Peer::start_with(PROGRAM, &pair.scratch, |command| {
+        // Long enough for others to come in the middle of it.
+        command.env("GPUIPC_EMULATED_DELAY", "cuMemPoolDestroy@*=3");
+    });
+    let warm = importer.import(&handles[0], "");
+    importer.ok(&format!("drop mapping {}", warm.id));
+    let before = importer.state();
+    let words = handles.map(|handle| gpuipc_tests::to_hex(&handle.encode()));
+    importer.ok(&format!("threads 4 50 53 {}", words[0]));
+    importer.ok(&format!("threads 4 50 54 {}", words[1]));
+    importer.returns_to(&before);
+}
+
+#[test]
 fn what_a_pool_cannot_do_is_said_before_anything_is_done() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("pool", LEN);
