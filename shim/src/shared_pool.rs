@@ -79,17 +79,24 @@ impl SharedPool {
 
     /// The pool as it is on offer already, by this broker and for these types.
     pub(crate) fn find(driver: Driver, key: Key) -> Option<Arc<Self>> {
-        let pool = pools().get(&key).and_then(Weak::upgrade)?;
-        pool.is_same_pool(driver).then_some(pool)
+        let all: Vec<Arc<Self>> = {
+            let pools = pools();
+            pools.get(&key)?.iter().filter_map(Weak::upgrade).collect()
+        };
+        all.into_iter().find(|pool| pool.is_same_pool(driver))
     }
 
     /// Puts the pool where [`SharedPool::find`] looks. Two threads may have made
-    /// one each; both serve their offers.
+    /// one each, or the driver did not tell for once that it is the same: all
+    /// serve their offers.
     pub(crate) fn register(self, key: Key) -> Arc<Self> {
         let pool = Arc::new(self);
         let mut pools = pools();
-        pools.retain(|_, pool| pool.strong_count() > 0);
-        pools.insert(key, Arc::downgrade(&pool));
+        pools.retain(|_, pools| {
+            pools.retain(|pool| pool.strong_count() > 0);
+            !pools.is_empty()
+        });
+        pools.entry(key).or_default().push(Arc::downgrade(&pool));
         pool
     }
 }
@@ -97,7 +104,10 @@ impl SharedPool {
 /// Driver, pool, the endpoint of the broker that answers for it, types.
 pub(crate) type Key = (usize, CuMemPool, Endpoint, TypeFlags);
 
-fn pools() -> MutexGuard<'static, HashMap<Key, Weak<SharedPool>>> {
-    static POOLS: LazyLock<Mutex<HashMap<Key, Weak<SharedPool>>>> = LazyLock::new(Mutex::default);
+/// Of one number more than one where a destroyed pool's has come again.
+type Pools = HashMap<Key, Vec<Weak<SharedPool>>>;
+
+fn pools() -> MutexGuard<'static, Pools> {
+    static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -197,6 +197,30 @@ fn importers_that_come_while_the_last_one_leaves_find_the_pool() {
 }
 
 #[test]
+fn a_pool_of_which_the_driver_did_not_tell_once_is_not_exported_again_and_again() {
+    let mut pair = Pair::new();
+    let (_, (a, b)) = two_in_a_pool(&mut pair.exporter);
+    let (_, first) = pair.exporter.export(a, 0, LEN);
+    let exports = "calls cuMemPoolExportToShareableHandle";
+    // The questions about the allocation come first, then those about the pool.
+    for nth in 1..=11 {
+        pair.exporter
+            .ok(&format!("fail cuPointerGetAttribute {nth} 999 1"));
+        let answer = pair.exporter.ask(&format!("export {b} 0 {LEN}"));
+        pair.exporter.ok("no-faults");
+        if let Some(rest) = answer.strip_prefix("ok ") {
+            let offer = rest.split(' ').next().expect("a number");
+            pair.exporter.ok(&format!("drop offer {offer}"));
+        }
+    }
+    let before = pair.exporter.ok(exports);
+    assert!(before != "1", "no question about the pool failed");
+    let (_, second) = pair.exporter.export(b, 0, LEN);
+    assert_eq!(pair.exporter.ok(exports), before);
+    assert_eq!(first.pool_id(), second.pool_id());
+}
+
+#[test]
 fn what_a_pool_cannot_do_is_said_before_anything_is_done() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("pool", LEN);
