@@ -5,10 +5,11 @@
 //! |---|---|
 //! | `alloc MEMORY LEN` | `ok BUFFER ADDRESS` |
 //! | `fill BUFFER SEED`, `check BUFFER SEED OFFSET LEN` | `ok`, or `wrong INDEX` |
-//! | `export BUFFER OFFSET LEN [types=TYPE,..] [on-demand]`, `export-raw ADDRESS LEN` | `ok OFFER HANDLE[,HANDLE..]` |
+//! | `export BUFFER OFFSET LEN [types=TYPE,..] [on-demand]`, `export-raw ADDRESS LEN OPTIONS..` | `ok OFFER HANDLE[,HANDLE..]` |
 //! | `alloc-beside BUFFER LEN` | as `alloc`: from the same pool |
 //! | `export-odd KIND` | as `export`, of memory of a kind that the library does not allocate: see `odd.rs` |
-//! | `threads COUNT ROUNDS SEED HANDLE OPTIONS..` | `ok`: imports, reads and drops on threads at once |
+//! | `alloc-odd KIND SEED` | `ok ADDRESS` of such memory, which begins with the pattern |
+//! | `threads COUNT ROUNDS SEED[/SEED..] HANDLE[/HANDLE..] OPTIONS..` | `ok`: imports, reads and drops on threads at once; of several handles each thread has one |
 //! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
 //! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
 //! | `reserve SIZE` | `ok PLACE ADDRESS SIZE` |
@@ -16,7 +17,7 @@
 //! | `cpu-read MAPPING SEED`, `cpu-write MAPPING SEED` | as `read` and `write`, by the CPU through the mapping |
 //! | `can-import HANDLE[,HANDLE..] OPTIONS..` | `ok TYPE/OUTLOOK,..` |
 //! | `import HANDLE[,HANDLE..] OPTIONS..` | `ok MAPPING ADDRESS USED LIVENESS LEN ATTEMPTS` |
-//! | `read MAPPING SEED OFFSET` (its bytes as OFFSET.. of the pattern), `write MAPPING SEED` | `ok`, or `wrong INDEX` |
+//! | `read MAPPING SEED OFFSET [STEP]` (its bytes, or every STEP-th, as OFFSET.. of the pattern), `write MAPPING SEED` | `ok`, or `wrong INDEX` |
 //! | `drop buffer\|offer\|mapping ID`, `drop-on-thread MAPPING`, `drop-ipc` | `ok` |
 //! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
 //! | `fail SYMBOL NTH CODE TIMES`, `no-faults`, `calls SYMBOL` | `ok` |
@@ -223,16 +224,31 @@ impl Peer {
             }
             "export-odd" => {
                 let kind: String = word(words)?;
-                self.set_context("0")?;
-                let ptr = odd::allocate(self.driver, &kind);
-                self.set_context("none")?;
-                let ptr = ptr?;
+                let ptr = self.in_context(|driver| odd::allocate(driver, &kind))?;
                 self.export(ptr, odd::LEN, &ExportOptions::default())
             }
+            "alloc-odd" => {
+                let kind: String = word(words)?;
+                let bytes = pattern(word(words)?, 0, odd::FILLED);
+                let ptr = self.in_context(|driver| {
+                    let ptr = odd::allocate(driver, &kind)?;
+                    odd::fill(driver, ptr, &bytes)?;
+                    Ok(ptr)
+                })?;
+                Ok(ptr.to_string())
+            }
             "threads" => {
-                let (count, rounds, seed) = (word(words)?, word(words)?, word(words)?);
-                let (handles, options) = self.what_to_import(words)?;
-                threads(&self.ipc()?, &handles, &options, (count, rounds, seed))
+                let (count, rounds) = (word(words)?, word(words)?);
+                let (seeds, all): (String, String) = (word(words)?, word(words)?);
+                let options: Vec<&str> = words.collect();
+                let mut what = Vec::new();
+                for (seed, handles) in seeds.split('/').zip(all.split('/')) {
+                    let line = format!("{handles} {}", options.join(" "));
+                    let (handles, options) = self.what_to_import(&mut line.split_whitespace())?;
+                    let seed = seed.parse().map_err(|_| NotOk::from("a seed"))?;
+                    what.push((handles, options, seed));
+                }
+                threads(&self.ipc()?, &what, count, rounds)
             }
             "register" => register::register(self, words),
             "deserialize" => register::deserialize(self, words),
@@ -276,19 +292,13 @@ impl Peer {
             "export" => {
                 let base = self.buffer(words)?.device_ptr();
                 let (offset, len): (u64, usize) = (word(words)?, word(words)?);
-                let mut options = ExportOptions::default();
-                for word in words {
-                    options = match word.strip_prefix("types=") {
-                        Some(types) => options.types(&types_of(types)?),
-                        None if word == "on-demand" => options.fd_on_demand(true),
-                        None => return Err("no such option".into()),
-                    };
-                }
+                let options = export_options(words)?;
                 self.export(base + offset, len, &options)
             }
             "export-raw" => {
                 let (ptr, len) = (word(words)?, word(words)?);
-                self.export(ptr, len, &ExportOptions::default())
+                let options = export_options(words)?;
+                self.export(ptr, len, &options)
             }
             "export-host" => {
                 let host = [0_u8; 64];
@@ -298,10 +308,20 @@ impl Peer {
             "import" => self.import(words),
             "read" => {
                 let mapping = self.mapping(words)?;
-                let (seed, offset): (u64, usize) = (word(words)?, word(words)?);
+                let (seed, offset): (u64, u64) = (word(words)?, word(words)?);
+                let step = match words.next() {
+                    Some(step) => step.parse().map_err(|_| NotOk::from("step"))?,
+                    None => 1,
+                };
                 let mut bytes = vec![0; mapping.len()];
                 mapping.read(0, &mut bytes)?;
-                same(&bytes, &pattern(seed, offset, bytes.len()))
+                let wrong = (0..bytes.len())
+                    .step_by(step)
+                    .find(|at| bytes[*at] != pattern_byte(seed, offset + *at as u64));
+                match wrong {
+                    None => Ok(String::new()),
+                    Some(index) => Err(NotOk(format!("wrong {index}"))),
+                }
             }
             "write" => {
                 let mapping = self.mapping(words)?;
@@ -617,6 +637,14 @@ impl Peer {
         Ok(answer)
     }
 
+    /// With device 0's primary context current; none is afterwards.
+    fn in_context<T>(&self, work: impl FnOnce(Driver) -> Result<T, NotOk>) -> Result<T, NotOk> {
+        self.set_context("0")?;
+        let done = work(self.driver);
+        self.set_context("none")?;
+        done
+    }
+
     /// Makes the primary context of a device this thread's, or none. The
     /// context stays retained: it is the application's.
     #[allow(unsafe_code)]
@@ -705,28 +733,46 @@ fn fork_stay() -> String {
     pid.to_string()
 }
 
-/// Imports, reads and drops on many threads at once.
+/// Imports, reads and drops on many threads at once, each one of these.
 fn threads(
     ipc: &Ipc,
-    handles: &[GpuIpcMemHandle],
-    options: &ImportOptions,
-    (count, rounds, seed): (usize, usize, u64),
+    what: &[(Vec<GpuIpcMemHandle>, ImportOptions, u64)],
+    count: usize,
+    rounds: usize,
 ) -> Result<String, NotOk> {
-    let round = || {
+    let round = |(handles, options, seed): &(Vec<GpuIpcMemHandle>, ImportOptions, u64)| {
         let mem = ipc.import(handles, options)?;
         let mut bytes = vec![0; mem.len().min(4096)];
         mem.read(0, &mut bytes)?;
-        same(&bytes, &pattern(seed, 0, bytes.len()))
+        same(&bytes, &pattern(*seed, 0, bytes.len()))
     };
-    let work = || (0..rounds).try_for_each(|_| round().map(drop));
+    let work = |what| (0..rounds).try_for_each(|_| round(what).map(drop));
     std::thread::scope(|scope| {
-        let all: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        let all: Vec<_> = what
+            .iter()
+            .cycle()
+            .take(count)
+            .map(|what| scope.spawn(move || work(what)))
+            .collect();
         all.into_iter().try_for_each(|thread| {
             let ended = thread.join();
             ended.map_err(|_| NotOk::from("a thread panicked"))?
         })
     })?;
     Ok(String::new())
+}
+
+/// `types=TYPE,..` and `on-demand`.
+fn export_options(words: &mut std::str::SplitWhitespace<'_>) -> Result<ExportOptions, NotOk> {
+    let mut options = ExportOptions::default();
+    for word in words {
+        options = match word.strip_prefix("types=") {
+            Some(types) => options.types(&types_of(types)?),
+            None if word == "on-demand" => options.fd_on_demand(true),
+            None => return Err("no such option".into()),
+        };
+    }
+    Ok(options)
 }
 
 /// A device by its ordinal, or by its UUID as 32 hex digits.
@@ -745,9 +791,11 @@ fn types_of(names: &str) -> Result<Vec<HandleType>, NotOk> {
 }
 
 fn pattern(seed: u64, offset: usize, len: usize) -> Vec<u8> {
-    (offset..offset + len)
-        .map(|index| pattern_byte(seed, index as u64))
-        .collect()
+    let mut bytes = vec![0; len];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = pattern_byte(seed, (offset + at) as u64);
+    }
+    bytes
 }
 
 fn same(bytes: &[u8], wanted: &[u8]) -> Result<String, NotOk> {

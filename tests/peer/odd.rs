@@ -10,6 +10,8 @@ use gpuipc::{Driver, Error, Reservation};
 
 /// Bytes of each.
 pub(crate) const LEN: usize = 2 << 20;
+/// Bytes of it that a test fills.
+pub(crate) const FILLED: usize = 16 << 10;
 
 /// Allocates on device 0, whose context is current; gives the address.
 pub(crate) fn allocate(driver: Driver, kind: &str) -> Result<u64, NotOk> {
@@ -26,6 +28,17 @@ pub(crate) fn allocate(driver: Driver, kind: &str) -> Result<u64, NotOk> {
         _ => return Err("no such memory".into()),
     };
     made.map_err(|error| Error::from(error).into())
+}
+
+/// Writes the first bytes; device 0's context is current.
+pub(crate) fn fill(driver: Driver, ptr: u64, bytes: &[u8]) -> Result<(), NotOk> {
+    debug_assert!(bytes.len() <= LEN);
+    // SAFETY: `allocate` gave the address of LEN bytes, which stay allocated, and
+    // nobody else uses them yet.
+    unsafe { driver.memcpy_htod(ptr, bytes) }.map_err(Error::from)?;
+    driver
+        .synchronize()
+        .map_err(|error| Error::from(error).into())
 }
 
 fn created(driver: Driver, types: u32) -> Result<u64, gpuipc::DriverError> {

@@ -6,6 +6,7 @@ mod bad_input;
 mod broker;
 mod chain;
 mod context;
+mod faults;
 mod forged;
 mod host_numa;
 mod hostile;

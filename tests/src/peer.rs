@@ -129,6 +129,17 @@ impl Peer {
         self.next_line(line)
     }
 
+    /// Sends lines at once and waits for the answer to each.
+    ///
+    /// # Panics
+    /// If one does not come.
+    pub fn ask_all(&mut self, lines: &[String]) -> Vec<String> {
+        for line in lines {
+            self.send(line);
+        }
+        lines.iter().map(|line| self.next_line(line)).collect()
+    }
+
     /// Sends a line and waits for its answer, but not longer than this; `None`
     /// if none comes, and after that the peer is of no more use.
     pub fn ask_within(&mut self, line: &str, time: Duration) -> Option<String> {
@@ -292,8 +303,10 @@ impl Peer {
     pub fn returns_to(&mut self, before: &str) {
         let start = Instant::now();
         let mut now = self.ok("state");
+        let mut pause = Duration::from_millis(1);
         while now != before && start.elapsed() < Duration::from_secs(15) {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_millis(20));
             now = self.ok("state");
         }
         assert_eq!(now, before, "not everything was given back");

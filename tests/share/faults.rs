@@ -1,0 +1,207 @@
+//! What goes wrong in the middle of an import of many segments, and between
+//! importers in one process.
+
+use crate::{PROGRAM, peer};
+use gpuipc_core::GpuIpcMemHandle;
+use gpuipc_tests::{Peer, Scratch, on_real_gpu, skip, to_hex};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::{Duration, Instant};
+
+/// The least granularity.
+const PIECE: u64 = 64 << 10;
+const PIECES: u64 = 48;
+const LEN: u64 = PIECES * PIECE;
+/// More than an import takes beside its waits.
+const SLACK: Duration = Duration::from_secs(3);
+
+fn exporter(scratch: &Scratch, options: &str) -> (Peer, Vec<GpuIpcMemHandle>) {
+    let mut exporter = Peer::start_with(PROGRAM, scratch, |command| {
+        command.env("GPUIPC_EMULATED_GRANULARITY", PIECE.to_string());
+    });
+    let (buffer, _) = exporter.alloc("segments", LEN);
+    exporter.ok(&format!("fill {buffer} 21"));
+    let (_, handles) = exporter.export_all(buffer, 0, LEN, options);
+    assert_eq!(handles.len() as u64, PIECES);
+    (exporter, handles)
+}
+
+/// Each segment takes it some time.
+fn slow_importer(scratch: &Scratch) -> Peer {
+    Peer::start_with(PROGRAM, scratch, |command| {
+        command
+            .env("GPUIPC_EMULATED_GRANULARITY", PIECE.to_string())
+            .env("GPUIPC_EMULATED_DELAY", "cuMemMap@*=2");
+    })
+}
+
+fn words(handles: &[GpuIpcMemHandle]) -> String {
+    let words: Vec<String> = handles
+        .iter()
+        .map(|handle| to_hex(&handle.encode()))
+        .collect();
+    words.join(",")
+}
+
+/// Imports, and meanwhile, after a while, does this.
+fn import_while(
+    importer: &mut Peer,
+    handles: &[GpuIpcMemHandle],
+    timeout: u64,
+    (after, act): (Duration, impl FnOnce() + Send),
+) -> String {
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(after);
+            act();
+        });
+        importer.ask(&format!("import {} timeout={timeout}", words(handles)))
+    })
+}
+
+/// The segment at which an import failed.
+fn segment_of(answer: &str) -> Option<u64> {
+    let (_, rest) = answer.split_once("of segment ")?;
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// A warm importer: one that has imported before, and what it holds.
+fn warm(scratch: &Scratch) -> (Peer, String) {
+    let (_exporter, handles) = exporter(scratch, "");
+    let mut importer = slow_importer(scratch);
+    let mem = importer.import_all(&handles, "");
+    importer.ok(&format!("drop mapping {}", mem.id));
+    let before = importer.state();
+    (importer, before)
+}
+
+#[test]
+fn an_exporter_killed_in_the_middle_of_many_segments_leaves_none_of_them() {
+    if on_real_gpu() {
+        return skip("needs the emulated driver's delays");
+    }
+    let scratch = Scratch::new();
+    let (mut importer, before) = warm(&scratch);
+    let mut in_the_middle = 0;
+    for round in 0..16 {
+        let options = if round % 2 == 0 { "" } else { "on-demand" };
+        let (mut exporter, handles) = exporter(&scratch, options);
+        let moment = Duration::from_millis(2 + 4 * round);
+        let kill = || exporter.kill();
+        let answer = import_while(&mut importer, &handles, 3000, (moment, kill));
+        match answer.split(' ').collect::<Vec<_>>()[..] {
+            // All of it, which then lives without its exporter.
+            ["ok", id, ..] => {
+                importer.ok(&format!("read {id} 21 0"));
+                importer.ok(&format!("drop mapping {id}"));
+            }
+            ["err", "EXPORTER_GONE", ..] => {
+                in_the_middle += u64::from(segment_of(&answer).is_some_and(|at| at > 0));
+            }
+            _ => panic!("killed after {moment:?}: {answer}"),
+        }
+        importer.returns_to(&before);
+    }
+    assert!(in_the_middle > 2, "only {in_the_middle} in the middle");
+}
+
+#[test]
+fn the_deadline_holds_when_the_exporter_stops_in_the_middle_of_many_segments() {
+    if on_real_gpu() {
+        return skip("needs the emulated driver's delays");
+    }
+    let scratch = Scratch::new();
+    let (mut importer, before) = warm(&scratch);
+    let timeout = Duration::from_millis(500);
+    // Later each time, until it was in the middle.
+    let rounds = (1..8).flat_map(|round| [("on-demand", round), ("", round)]);
+    let mut in_the_middle = false;
+    for (options, round) in rounds {
+        let (exporter, handles) = exporter(&scratch, options);
+        let pid = i32::try_from(exporter.pid())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a pid");
+        let signal = |signal| kill_process(pid, signal).expect("it runs");
+        let stop = || signal(Signal::STOP);
+        let start = Instant::now();
+        let moment = Duration::from_millis(25 * round);
+        let answer = import_while(&mut importer, &handles, 500, (moment, stop));
+        let took = start.elapsed();
+        assert!(took < timeout + SLACK, "took {took:?}");
+        match answer.split(' ').collect::<Vec<_>>()[..] {
+            // Before it stopped; or, without its broker, by the descriptors' numbers.
+            ["ok", id, ..] => {
+                importer.ok(&format!("read {id} 21 0"));
+                importer.ok(&format!("drop mapping {id}"));
+            }
+            ["err", "TIMED_OUT", "PosixFd/broker-request/TimedOut", ..] if !options.is_empty() => {
+                in_the_middle |= segment_of(&answer).is_some_and(|at| at > 0);
+            }
+            _ => panic!("stopped after {moment:?}: {answer}"),
+        }
+        importer.returns_to(&before);
+        signal(Signal::CONT);
+        let mem = importer.import_all(&handles, "");
+        importer.ok(&format!("drop mapping {}", mem.id));
+        importer.returns_to(&before);
+        if in_the_middle && options.is_empty() {
+            return;
+        }
+    }
+    panic!("never in the middle");
+}
+
+#[test]
+fn importers_of_two_pointers_of_one_pool_race_with_their_drops() {
+    let scratch = Scratch::new();
+    let mut exporter = peer(&scratch);
+    let (first, _) = exporter.alloc("pool", LEN);
+    let answer = exporter.ok(&format!("alloc-beside {first} {LEN}"));
+    let second = answer.split(' ').next().expect("a number");
+    exporter.ok(&format!("fill {first} 22"));
+    exporter.ok(&format!("fill {second} 23"));
+    let second = second.parse().expect("a number");
+    let handles = [first, second].map(|buffer| exporter.export(buffer, 0, LEN).1);
+    let mut importer = Peer::start_with(PROGRAM, &scratch, |command| {
+        // So that others come in the middle of each end.
+        command.env(
+            "GPUIPC_EMULATED_DELAY",
+            "cuMemPoolDestroy@*=1,cuMemFree_v2@*=1",
+        );
+    });
+    let warm = importer.import(&handles[0], "");
+    importer.ok(&format!("drop mapping {}", warm.id));
+    let before = importer.state();
+    let [a, b] = handles.map(|handle| words(&[handle]));
+    importer.ok(&format!("threads 6 40 22/23 {a}/{b}"));
+    importer.returns_to(&before);
+}
+
+#[test]
+fn a_forked_child_s_drops_do_nothing_to_the_importer_s_pools_and_segments() {
+    let scratch = Scratch::new();
+    let (mut exporter, segments) = exporter(&scratch, "");
+    let (pool, _) = exporter.alloc("pool", LEN);
+    exporter.ok(&format!("fill {pool} 24"));
+    let (_, pooled) = exporter.export(pool, 0, LEN);
+    let mut importer = slow_importer(&scratch);
+    let one = importer.import_all(&segments, "");
+    let two = importer.import(&pooled, "");
+    let before = (exporter.state(), importer.state());
+    for _ in 0..3 {
+        assert_eq!(importer.ok("fork"), "FORKED dropped status=0");
+    }
+    importer.returns_to(&before.1);
+    exporter.returns_to(&before.0);
+    importer.ok(&format!("read {} 21 0", one.id));
+    importer.ok(&format!("read {} 24 0", two.id));
+    // The pool is not the child's to have ended: another import finds it.
+    let again = importer.import(&pooled, "");
+    assert_eq!(again.ptr, two.ptr);
+    for id in [one.id, two.id, again.id] {
+        importer.ok(&format!("drop mapping {id}"));
+    }
+}
