@@ -1,7 +1,7 @@
 //! Counting cells, and what became of them.
 
 use std::fmt::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A cell that is known not to be as it must be, and why. It must stay so: one
@@ -16,7 +16,7 @@ pub(crate) struct Known {
 pub(crate) const KNOWN: &[Known] = &[];
 
 /// The tests that run cells; the last one to end says how many there were.
-const PARTS: usize = 6;
+const PARTS: usize = 11;
 static ENDED: AtomicUsize = AtomicUsize::new(0);
 static ALL_DRIVER: AtomicU64 = AtomicU64::new(0);
 static ALL_SYSTEM: AtomicU64 = AtomicU64::new(0);
@@ -33,6 +33,36 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
+    /// Runs the cells of several subjects, all at once: most of them wait.
+    pub(crate) fn of_each<T: Send>(
+        subjects: impl IntoIterator<Item = T>,
+        run: impl Fn(T, &mut Self) + Sync,
+    ) -> Self {
+        let run = &run;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = subjects
+                .into_iter()
+                .map(|subject| {
+                    scope.spawn(move || {
+                        let mut cells = Self::default();
+                        run(subject, &mut cells);
+                        cells
+                    })
+                })
+                .collect();
+            let mut all = Self::default();
+            for thread in threads {
+                let cells = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+                all.driver += cells.driver;
+                all.system += cells.system;
+                all.known += cells.known;
+                all.wrong.extend(cells.wrong);
+                all.right_by_now.extend(cells.right_by_now);
+            }
+            all
+        })
+    }
+
     /// Runs a driver cell; whether it was as it must be.
     pub(crate) fn driver(&mut self, name: &str, cell: impl FnOnce() -> Result<(), String>) -> bool {
         self.driver += 1;

@@ -35,6 +35,9 @@ pub(crate) const FEW_CODES: [u32; 3] = [1, 2, 999];
 /// The same for calls that undo: silent for the second.
 pub(crate) const FEW_UNDO_CODES: [u32; 3] = [1, 4, 999];
 
+/// For calls under another current context, where their other codes were tried already.
+pub(crate) const ONE_CODE: [u32; 1] = [999];
+
 /// Calls that give something back. When one of them fails, what it was to give
 /// back stays, and there is nothing that a caller could do about it.
 pub(crate) fn undoes(symbol: &str) -> bool {
@@ -47,6 +50,7 @@ pub(crate) fn undoes(symbol: &str) -> bool {
             | "cuDevicePrimaryCtxRelease_v2"
             | "cuCtxPopCurrent_v2"
             | "cuMemFree_v2"
+            | "cuMemPoolDestroy"
     )
 }
 

@@ -1,9 +1,10 @@
 //! Every driver call, made to fail at every use.
 
 use crate::cells::Cells;
-use crate::codes::{DRIVER_CODES, FEW_CODES, FEW_UNDO_CODES, undoes};
+use crate::codes::{DRIVER_CODES, FEW_CODES, FEW_UNDO_CODES, ONE_CODE, undoes};
 use crate::is_long;
-use crate::stage::{Case, Fault, Kind, Outcome, Side, Stage, Uses};
+use crate::stage::{Case, Fault, Kind, Outcome, Round, Side, Stage, Uses};
+use std::collections::BTreeSet;
 
 #[test]
 fn legacy_memory_with_every_driver_call_failing() {
@@ -25,44 +26,38 @@ fn a_handle_of_all_types_with_every_driver_call_failing() {
     run(Kind::AllTypes);
 }
 
+#[test]
+fn memory_side_by_side_with_every_driver_call_failing() {
+    run(Kind::Segments);
+}
+
+#[test]
+fn memory_of_a_pool_with_every_driver_call_failing() {
+    run(Kind::Pool);
+}
+
+#[test]
+fn memory_of_a_pool_of_the_fabric_with_every_driver_call_failing() {
+    run(Kind::PoolFabric);
+}
+
+#[test]
+fn host_memory_with_every_driver_call_failing() {
+    run(Kind::HostNuma);
+}
+
 fn run(kind: Kind) {
     let mut cells = Cells::default();
-    for case in cases(kind) {
-        Run::new(case).all(&mut cells);
+    let mut seen = Seen::new();
+    for case in Case::all(kind) {
+        Run::new(case).all(&mut cells, &mut seen);
     }
     cells.end();
 }
 
-/// With and without a current context; each order where there is one.
-fn cases(kind: Kind) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for context in ["none", "0"] {
-        for types in kind.orders() {
-            for side in [
-                Side::Export,
-                Side::ExportAgain,
-                Side::DropOffer,
-                Side::DropBuffer,
-                Side::Import,
-                Side::Answer,
-                Side::DropMapping,
-            ] {
-                let exports = !matches!(side, Side::Import | Side::Answer | Side::DropMapping);
-                let has_order = !matches!(side, Side::DropOffer | Side::DropBuffer);
-                if (kind == Kind::AllTypes && exports) || (!has_order && !types.is_empty()) {
-                    continue;
-                }
-                cases.push(Case {
-                    kind,
-                    side,
-                    types,
-                    context,
-                });
-            }
-        }
-    }
-    cases
-}
+/// Calls that had all codes at an operation, whatever the way and the context:
+/// later ones get a few.
+type Seen = BTreeSet<(Side, &'static str, String)>;
 
 /// The cells of a case.
 struct Run {
@@ -80,23 +75,29 @@ impl Run {
     fn new(case: Case) -> Self {
         let mut stage = Stage::new(case);
         stage.round(&[]).expect("it works without faults");
-        let (good, uses) = stage.round(&[]).expect("it works without faults");
-        assert!(matches!(good, Outcome::Done(_)), "{good:?}");
+        let round = stage.round(&[]).expect("it works without faults");
+        let good = round.outcome;
+        assert!(
+            matches!(good, Outcome::Done(_)),
+            "{}: {good:?}",
+            case.name()
+        );
         let (faulty_holds, other_holds) = (stage.faulty().state(), stage.other().state());
         Self {
             case,
             stage,
             good,
-            uses,
+            uses: round.uses,
             faulty_holds,
             other_holds,
         }
     }
 
-    fn all(mut self, cells: &mut Cells) {
+    fn all(mut self, cells: &mut Cells, seen: &mut Seen) {
         for (symbol, uses) in self.uses.clone() {
+            let is_new = seen.insert((self.case.side, self.case.types, symbol.clone()));
             for nth in 1..=uses {
-                self.at(cells, &symbol, nth);
+                self.at(cells, &symbol, nth, is_new && nth == 1);
             }
             // A client that is gone shows a little later.
             self.stage.other().returns_to(&self.other_holds);
@@ -110,15 +111,15 @@ impl Run {
         format!("{} {symbol}@{nth}={code}", self.case.name())
     }
 
-    /// All codes of one use of a call.
-    fn at(&mut self, cells: &mut Cells, symbol: &str, nth: u64) {
+    /// All codes of one use of a call, or a few.
+    fn at(&mut self, cells: &mut Cells, symbol: &str, nth: u64, all: bool) {
         let undo = self.case.side.is_drop() || undoes(symbol);
-        let is_main = self.case.types.is_empty() && self.case.context == "none";
         let codes: &[u32] = match undo {
             _ if is_long() => &DRIVER_CODES,
-            true if is_main && nth == 1 => &DRIVER_CODES,
+            _ if !all && self.case.context != "none" => &ONE_CODE,
+            true if all && self.case.types.is_empty() => &DRIVER_CODES,
             true => &FEW_UNDO_CODES,
-            false if nth == 1 => &DRIVER_CODES,
+            false if all => &DRIVER_CODES,
             false => &FEW_CODES,
         };
         for &code in codes {
@@ -145,11 +146,10 @@ impl Run {
 
     /// A step of the way there fails: another way, or an error, and nothing left.
     fn failing_step(&mut self, fault: Fault<'_>) -> Result<(), String> {
-        let current = self.stage.faulty().ok("current");
-        let (outcome, uses) = self.stage.round(&[fault])?;
-        was_used(&[fault], &uses)?;
-        says_what_failed(self.case, fault, &outcome)?;
-        self.same_context(&current)?;
+        let round = self.stage.round(&[fault])?;
+        was_used(&[fault], &round.uses)?;
+        says_what_failed(self.case, fault, &round.outcome)?;
+        same_context(&round)?;
         self.stage.faulty().returns_to(&self.faulty_holds);
         self.works_again()?;
         self.stage.faulty().returns_to(&self.faulty_holds);
@@ -159,44 +159,27 @@ impl Run {
     /// Giving something back fails: the operation has worked all the same, and
     /// afterwards nothing more stays behind.
     fn failing_undo(&mut self, faults: &[Fault<'_>]) -> Result<(), String> {
-        let current = self.stage.faulty().ok("current");
-        let (outcome, uses) = self.stage.round(faults)?;
-        was_used(faults, &uses)?;
-        if let ([fault], Outcome::Refused { .. }) = (faults, &outcome) {
-            return Err(format!("{} is the caller's: {outcome:?}", fault.symbol));
+        let round = self.stage.round(faults)?;
+        was_used(faults, &round.uses)?;
+        if let ([fault], Outcome::Refused { .. }) = (faults, &round.outcome) {
+            return Err(format!(
+                "{} is the caller's: {:?}",
+                fault.symbol, round.outcome
+            ));
         }
         // Without the call that restores it, it cannot be the same.
         if faults.iter().all(|f| f.symbol != "cuCtxPopCurrent_v2") {
-            self.same_context(&current)?;
+            same_context(&round)?;
         }
         self.works_again()?;
-        let holds = self.holds();
+        let holds = self.stage.holds();
         self.works_again()?;
         self.stage.faulty().returns_to(&holds);
         Ok(())
     }
 
-    fn same_context(&mut self, before: &str) -> Result<(), String> {
-        let now = self.stage.faulty().ok("current");
-        if now == before {
-            Ok(())
-        } else {
-            Err(format!("current context {before:?} became {now:?}"))
-        }
-    }
-
-    /// What the process holds. An exporter notices a little later that an
-    /// importer has left.
-    fn holds(&mut self) -> String {
-        if self.case.side.in_exporter() {
-            self.stage.faulty().state()
-        } else {
-            self.stage.faulty().ok("state")
-        }
-    }
-
     fn works_again(&mut self) -> Result<(), String> {
-        let (outcome, _) = self.stage.round(&[])?;
+        let outcome = self.stage.round(&[])?.outcome;
         if outcome == self.good {
             Ok(())
         } else {
@@ -210,8 +193,8 @@ impl Run {
             return;
         }
         self.stage.refresh();
-        let (_, cold) = self.stage.round(&[]).expect("it works without faults");
-        for (symbol, uses) in cold {
+        let cold = self.stage.round(&[]).expect("it works without faults");
+        for (symbol, uses) in cold.uses {
             let warm = self.uses.get(&symbol).copied().unwrap_or(0);
             for nth in (1..=uses).filter(|_| uses > warm) {
                 for code in DRIVER_CODES {
@@ -223,11 +206,11 @@ impl Run {
                     let name = format!("{} cold", self.name(fault));
                     cells.driver(&name, || {
                         self.stage.refresh();
-                        let (outcome, uses) = self.stage.round(&[fault])?;
-                        was_used(&[fault], &uses)?;
-                        says_what_failed(self.case, fault, &outcome)?;
+                        let round = self.stage.round(&[fault])?;
+                        was_used(&[fault], &round.uses)?;
+                        says_what_failed(self.case, fault, &round.outcome)?;
                         self.works_again()?;
-                        let holds = self.holds();
+                        let holds = self.stage.holds();
                         self.works_again()?;
                         self.stage.faulty().returns_to(&holds);
                         Ok(())
@@ -251,7 +234,7 @@ impl Run {
                 };
                 self.stage.refresh();
                 self.stage.round(&[]).expect("it works without faults");
-                let Ok((_, used)) = self.stage.round(&[first]) else {
+                let Ok(Round { uses: used, .. }) = self.stage.round(&[first]) else {
                     // A wrong cell of its own already.
                     continue;
                 };
@@ -272,6 +255,15 @@ impl Run {
                 }
             }
         }
+    }
+}
+
+fn same_context(round: &Round) -> Result<(), String> {
+    let [before, now] = &round.contexts;
+    if now == before {
+        Ok(())
+    } else {
+        Err(format!("current context {before:?} became {now:?}"))
     }
 }
 
@@ -300,7 +292,8 @@ fn says_what_failed(case: Case, fault: Fault<'_>, outcome: &Outcome) -> Result<(
     let Fault { symbol, code, .. } = fault;
     // An answer that means something by itself is told as what it means: that
     // CUDA does not know the pointer, that the memory has changed.
-    if code == 1 && matches!(case.side, Side::Export | Side::ExportAgain | Side::Answer) {
+    let is_answered = case.side == Side::Answer && symbol == "cuPointerGetAttribute";
+    if code == 1 && (matches!(case.side, Side::Export | Side::ExportAgain) || is_answered) {
         return Ok(());
     }
     let has_code =

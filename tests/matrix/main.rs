@@ -14,8 +14,11 @@
 //! | a call that does something | nothing is left behind; the caller's current context is as it was; the next try works |
 //! | a call that undoes something | the caller is not told of it; no more is left behind than that; the next try works |
 //!
-//! `GPUIPC_TEST_LONG` runs every cell. Otherwise the later uses of a call, and
-//! failing undos beside the default order, get three codes each, not all.
+//! `GPUIPC_TEST_LONG` runs every cell. Otherwise a call gets all codes at its first
+//! use in an operation with an order of types; later uses, failing undos beside
+//! the default order, and other ways of sharing the same (at a place, for more
+//! devices, on demand, beside other memory of the pool) get three codes each;
+//! and another current context gets one.
 
 mod cells;
 mod codes;

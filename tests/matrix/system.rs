@@ -4,10 +4,11 @@
 //! A filter cannot be taken away, so each cell has a process of its own that
 //! has not shared anything before. Even then everything must be given back.
 
-use crate::PROGRAM;
 use crate::cells::Cells;
 use crate::codes::SYSTEM_CALLS;
-use crate::stage::{Kind, LARGE, LEN, OFFSET, SEED, SMALL, mapping_of, offer_of, refusal};
+use crate::stage::{
+    Kind, LARGE, LEN, OFFSET, SEED, mapping_of, offer_of, read_line, refusal, start,
+};
 use gpuipc_core::GpuIpcMemHandle;
 use gpuipc_tests::{Peer, Scratch, all_types, out_of_reach, to_hex};
 use std::time::{Duration, Instant};
@@ -20,39 +21,61 @@ const IN_TIME: Duration = Duration::from_secs(5);
 
 #[test]
 fn exports_with_every_system_call_failing() {
-    let mut cells = Cells::default();
-    for kind in [Kind::CudaMalloc, Kind::VmmFd, Kind::VmmFabric] {
+    let kinds = [
+        Kind::CudaMalloc,
+        Kind::VmmFd,
+        Kind::VmmFabric,
+        Kind::Segments,
+        Kind::Pool,
+        Kind::HostNuma,
+    ];
+    let cells = Cells::of_each(kinds, |kind, cells| {
         let scratch = Scratch::new();
-        let mut importer = Peer::start(PROGRAM, &scratch);
-        for (calls, errnos) in SYSTEM_CALLS {
-            for errno in *errnos {
-                let name = format!("{} Export {calls}={errno}", kind.name());
-                let mut exporter = Peer::start(PROGRAM, &scratch);
-                let before = exporter.ok("held");
-                let (buffer, _) = exporter.alloc(kind.name(), SMALL);
-                exporter.ok(&format!("fill {buffer} {SEED}"));
-                if exporter.ok(&format!("refuse {calls} {errno}")).is_empty() {
-                    // Not on this machine.
-                    continue;
-                }
-                cells.system(&name, || {
-                    export(&mut exporter, &mut importer, buffer, &before)
-                });
+        let mut importer = start(&scratch);
+        for (calls, errno) in all_calls() {
+            let name = format!("{} Export {calls}={errno}", kind.name());
+            let mut exporter = start(&scratch);
+            let before = exporter.ok("held");
+            let buffer = filled(&mut exporter, kind);
+            if exporter.ok(&format!("refuse {calls} {errno}")).is_empty() {
+                // Not on this machine.
+                continue;
             }
+            cells.system(&name, || {
+                export(&mut exporter, &mut importer, kind, buffer, &before)
+            });
         }
-    }
+    });
     cells.end();
+}
+
+/// Every system call with every answer.
+fn all_calls() -> impl Iterator<Item = (&'static str, i32)> {
+    let each = |(calls, errnos): &(&'static str, &'static [i32])| {
+        let calls = *calls;
+        errnos.iter().map(move |errno| (calls, *errno))
+    };
+    SYSTEM_CALLS.iter().flat_map(each)
+}
+
+/// The number of filled memory.
+fn filled(exporter: &mut Peer, kind: Kind) -> u32 {
+    let (buffer, _) = exporter.alloc(kind.name(), kind.size());
+    exporter.ok(&format!("fill {buffer} {SEED}"));
+    buffer
 }
 
 fn export(
     exporter: &mut Peer,
     importer: &mut Peer,
+    kind: Kind,
     buffer: u32,
     before: &str,
 ) -> Result<(), String> {
-    let answer = in_time(exporter, &format!("export {buffer} {OFFSET} {LEN}"))?;
-    if let Some((id, handle)) = offer_of(&answer) {
-        look_at_import(importer, Kind::VmmFd, &handle)?;
+    let len = kind.len();
+    let answer = in_time(exporter, &format!("export {buffer} {OFFSET} {len}"))?;
+    if let Some((id, handles)) = offer_of(&answer) {
+        look_at_import(importer, kind, &handles)?;
         in_time(exporter, &format!("drop offer {id}"))?;
     } else {
         refusal(&answer).unwrap_or(Err(answer))?;
@@ -62,63 +85,103 @@ fn export(
     gives_everything_back(exporter, before)
 }
 
+/// In the exporter, from the export on: in its broker's thread while an importer
+/// asks.
+#[test]
+fn answers_with_every_system_call_failing() {
+    let kinds = [
+        (Kind::CudaMalloc, ""),
+        (Kind::VmmFd, ""),
+        (Kind::VmmFabric, "on-demand"),
+        (Kind::Segments, "on-demand"),
+        (Kind::Pool, ""),
+    ];
+    let cells = Cells::of_each(kinds, |(kind, demand), cells| {
+        let scratch = Scratch::new();
+        let mut importer = start(&scratch);
+        for (calls, errno) in all_calls() {
+            let name = format!("{} Answer {demand} {calls}={errno}", kind.name());
+            let mut exporter = start(&scratch);
+            let before = exporter.ok("held");
+            let buffer = filled(&mut exporter, kind);
+            let (offer, handles) = exporter.export_all(buffer, OFFSET, kind.len(), demand);
+            if exporter.ok(&format!("refuse {calls} {errno}")).is_empty() {
+                continue;
+            }
+            cells.system(&name, || {
+                look_at_import(&mut importer, kind, &handles)?;
+                in_time(&mut exporter, &format!("drop offer {offer}"))?;
+                in_time(&mut exporter, &format!("drop buffer {buffer}"))?;
+                gives_everything_back(&mut exporter, &before)
+            });
+        }
+    });
+    cells.end();
+}
+
 #[test]
 fn imports_with_every_system_call_failing() {
-    let mut cells = Cells::default();
-    for kind in [
+    let kinds = [
         Kind::CudaMalloc,
         Kind::VmmFd,
         Kind::VmmFabric,
         Kind::AllTypes,
-    ] {
+        Kind::Segments,
+        Kind::Pool,
+        Kind::HostNuma,
+    ];
+    let cells = Cells::of_each(kinds, |kind, cells| {
         let scratch = Scratch::new();
-        let mut exporter = Peer::start(PROGRAM, &scratch);
-        let handle = if kind == Kind::AllTypes {
-            all_types(&mut exporter, LARGE, OFFSET, LEN)
+        let mut exporter = start(&scratch);
+        let handles = if kind == Kind::AllTypes {
+            vec![all_types(&mut exporter, LARGE, OFFSET, LEN)]
         } else {
-            let (buffer, _) = exporter.alloc(kind.name(), SMALL);
-            exporter.ok(&format!("fill {buffer} {SEED}"));
-            exporter.export(buffer, OFFSET, LEN).1
+            let buffer = filled(&mut exporter, kind);
+            exporter.export_all(buffer, OFFSET, kind.len(), "").1
         };
-        let mut ways = vec![("Import", handle)];
-        if matches!(kind, Kind::CudaMalloc | Kind::VmmFd) {
+        let mut ways = vec![("Import", handles.clone())];
+        if !matches!(kind, Kind::VmmFabric | Kind::AllTypes) {
             // Around the broker.
-            ways.push(("ImportByNumber", out_of_reach(&handle)));
+            ways.push(("ImportByNumber", handles.iter().map(out_of_reach).collect()));
         }
-        for (way, handle) in ways {
-            for (calls, errnos) in SYSTEM_CALLS {
-                for errno in *errnos {
-                    let name = format!("{} {way} {calls}={errno}", kind.name());
-                    let mut importer = Peer::start(PROGRAM, &scratch);
-                    let before = importer.ok("held");
-                    if importer.ok(&format!("refuse {calls} {errno}")).is_empty() {
-                        continue;
-                    }
-                    cells.system(&name, || {
-                        look_at_import(&mut importer, kind, &handle)?;
-                        gives_everything_back(&mut importer, &before)
-                    });
+        for (way, handles) in ways {
+            for (calls, errno) in all_calls() {
+                let name = format!("{} {way} {calls}={errno}", kind.name());
+                let mut importer = start(&scratch);
+                let before = importer.ok("held");
+                if importer.ok(&format!("refuse {calls} {errno}")).is_empty() {
+                    continue;
                 }
+                cells.system(&name, || {
+                    look_at_import(&mut importer, kind, &handles)?;
+                    gives_everything_back(&mut importer, &before)
+                });
             }
         }
         // Whatever importers could not do, the exporter serves the next one.
-        let mut importer = Peer::start(PROGRAM, &scratch);
-        let mem = importer.import(&handle, "");
-        let seed = kind.seed(&mem.used);
-        importer.ok(&format!("read {} {seed} {OFFSET}", mem.id));
-    }
+        let mut importer = start(&scratch);
+        let mem = importer.import_all(&handles, "");
+        importer.ok(&read_line(kind, mem.id, &mem.used));
+    });
     cells.end();
 }
 
 /// The right bytes by some type, or an error that says why not.
-fn look_at_import(importer: &mut Peer, kind: Kind, handle: &GpuIpcMemHandle) -> Result<(), String> {
-    let hex = to_hex(&handle.encode());
+fn look_at_import(
+    importer: &mut Peer,
+    kind: Kind,
+    handles: &[GpuIpcMemHandle],
+) -> Result<(), String> {
+    let hex: Vec<String> = handles
+        .iter()
+        .map(|handle| to_hex(&handle.encode()))
+        .collect();
+    let hex = hex.join(",");
     let answer = in_time(importer, &format!("import {hex} timeout={TIMEOUT_MS}"))?;
     let Some((id, used)) = mapping_of(&answer) else {
         return refusal(&answer).unwrap_or(Err(answer)).map(drop);
     };
-    let seed = kind.seed(&used);
-    let read = in_time(importer, &format!("read {id} {seed} {OFFSET}"))?;
+    let read = in_time(importer, &read_line(kind, id, &used))?;
     in_time(importer, &format!("drop mapping {id}"))?;
     // Reading takes system calls itself, here.
     if read == "ok" || refusal(&read).is_some_and(|refused| refused.is_ok()) {
