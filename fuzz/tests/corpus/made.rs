@@ -303,6 +303,10 @@ fn c_programs() -> Vec<Seed> {
             "forged_process",
             calls(&[OPEN, FD, EXPORT, BYTES, FORGED, (11, 0, 2, 0, 0)]),
         ),
+        ("forged_fabric_where_there_is_one", {
+            let fabric = (2, 0, 3, 0, 1 << 20);
+            calls(&[OPEN, fabric, EXPORT, BYTES, FORGED, (10, 0, 4, 0, 0)])
+        }),
         (
             "forged_legacy",
             calls(&[OPEN, MALLOC, EXPORT, BYTES, FORGED, (12, 0, 0, 1, 3)]),
