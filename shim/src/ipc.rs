@@ -10,6 +10,7 @@ use crate::import;
 use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
 use crate::registered::{self, RegisteredMemory};
+use crate::spare::Spare;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, TransportInfo};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,8 @@ struct Inner {
     settings: Settings,
     /// Started by the first export.
     broker: Mutex<Option<Arc<Broker>>>,
+    /// Makes exports cheap, if the options ask for it.
+    _spare: Option<Spare>,
     /// To other processes' brokers.
     kept: Kept,
 }
@@ -54,9 +57,17 @@ impl Ipc {
         let identity = Identity::read()?;
         let settings = options.over(Settings::from_environment()?);
         driver.init()?;
+        let spare = settings.spare_descriptor.then(|| Spare::make(driver));
+        let spare = spare.and_then(|made| {
+            made.inspect_err(|error| {
+                log::info!(target: "gpuipc::gpu", "no spare descriptor, exports cost what they cost: {error}");
+            })
+            .ok()
+        });
         Ok(Self {
             inner: Arc::new(Inner {
                 driver,
+                _spare: spare,
                 identity,
                 settings,
                 broker: Mutex::new(None),

@@ -91,6 +91,7 @@ mod private_fd;
 mod registered;
 mod reservation;
 mod shared_pool;
+mod spare;
 mod undo;
 mod wait;
 mod window;

@@ -12,6 +12,7 @@
 //! | `threads COUNT ROUNDS SEED[/SEED..] HANDLE[/HANDLE..] OPTIONS..` | `ok`: imports, reads and drops on threads at once; of several handles each thread has one |
 //! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
 //! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
+//! | `spare-ipc` | `ok`: from now on with a spare descriptor |
 //! | `reserve SIZE` | `ok PLACE ADDRESS SIZE` |
 //! | `unmap MAPPING` | `ok PLACE ADDRESS SIZE` of what it lay in |
 //! | `cpu-read MAPPING SEED`, `cpu-write MAPPING SEED` | as `read` and `write`, by the CPU through the mapping |
@@ -371,6 +372,11 @@ impl Peer {
             "cpu-read" => cpu::read(self.mapping(words)?, word(words)?),
             "cpu-write" => cpu::write(self.mapping(words)?, word(words)?),
             "can-import" => self.can_import(words),
+            "spare-ipc" => {
+                let options = gpuipc::IpcOptions::default().spare_descriptor(true);
+                self.ipc = Some(Ipc::with_options(self.driver, &options)?);
+                Ok(String::new())
+            }
             "drop-ipc" => {
                 self.ipc = None;
                 Ok(String::new())

@@ -127,3 +127,30 @@ fn a_dead_exporter_is_seen_behind_a_forked_child_that_lives_on() {
             .expect("the child is there");
     }
 }
+
+#[test]
+fn a_spare_descriptor_goes_with_its_ipc_and_is_missed_by_nobody() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let before = pair.exporter.state();
+    pair.exporter.ok("spare-ipc");
+    assert_ne!(pair.exporter.state(), before);
+    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let mem = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
+    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok("drop-ipc");
+    pair.exporter.returns_to(&before);
+    // Where there can be none, everything else works.
+    for call in ["cuMemCreate", "cuMemExportToShareableHandle"] {
+        pair.exporter.ok(&format!("fail {call} 1 801 1"));
+        pair.exporter.ok("spare-ipc");
+        pair.exporter.ok("no-faults");
+        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let mem = pair.importer.import(&handle, "");
+        pair.importer.ok(&format!("drop mapping {}", mem.id));
+        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok("drop-ipc");
+        pair.exporter.returns_to(&before);
+    }
+}
