@@ -63,6 +63,7 @@ fn every_kind_and_status_arrives() {
         (8, ReplyStatus::NoFd),
         (9, ReplyStatus::CheckFailed),
         (10, ReplyStatus::OwnPointer),
+        (11, ReplyStatus::ExportFailed),
     ];
     for (number, status) in statuses {
         let sent = Reply { status, ..REPLY };
@@ -107,7 +108,7 @@ fn an_unknown_kind_or_status_is_refused() {
     assert_eq!(field(request(5, 0)), ("kind", 0));
     assert_eq!(field(request(5, 4)), ("kind", 4));
     assert_eq!(field(reply(5, 0)), ("status", 0));
-    assert_eq!(field(reply(5, 11)), ("status", 11));
+    assert_eq!(field(reply(5, 12)), ("status", 12));
 }
 
 #[test]

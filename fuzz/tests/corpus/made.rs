@@ -228,7 +228,7 @@ fn messages() -> Vec<Seed> {
     vec![
         ("request_fetch_fd", golden("request")),
         ("request_check_memory", plain("request", &[(5, &[2])])),
-        ("request_unknown_kind", plain("request", &[(5, &[3])])),
+        ("request_unknown_kind", plain("request", &[(5, &[4])])),
         ("request_no_kind", plain("request", &[(5, &[0])])),
         ("request_newer_version", plain("request", &[(4, &[2])])),
         ("request_reserved_short", plain("request", &[(7, &[1])])),
@@ -240,7 +240,7 @@ fn messages() -> Vec<Seed> {
             plain("reply", &[(5, &[6]), (8, &[0; 20])])
         }),
         ("reply_check_failed", golden("reply")),
-        ("reply_unknown_status", plain("reply", &[(5, &[10])])),
+        ("reply_unknown_status", plain("reply", &[(5, &[12])])),
         ("reply_no_status", plain("reply", &[(5, &[0])])),
         ("reply_newer_version", plain("reply", &[(4, &[2])])),
         ("reply_reserved_short", plain("reply", &[(6, &[1])])),
