@@ -23,9 +23,10 @@
  *
  * What holds for all functions:
  *
- * Who owns what. Objects (gpuipc, gpuipc_exported, gpuipc_mem, gpuipc_buffer,
- * gpuipc_cancel) are made by the library and given back, once, to gpuipc_close and
- * the gpuipc_..._free of their name, in any order. Buffers, arrays and structs are
+ * Who owns what. Objects (gpuipc, gpuipc_exported, gpuipc_mem, gpuipc_reservation,
+ * gpuipc_outlook, gpuipc_registered, gpuipc_buffer, gpuipc_cancel) are made by the
+ * library and given back, once, to gpuipc_close and the gpuipc_..._free of their name
+ * (a gpuipc_mem also to gpuipc_mem_unmap), in any order. Buffers, arrays and structs are
  * the caller's; the library keeps no pointer to them. Strings that are returned
  * belong to the library for ever.
  *
@@ -38,15 +39,16 @@
  * and array functions do more, and gpuipc_..._read when the driver's copy fails.
  *
  * Text functions (gpuipc_exported_attempts, gpuipc_mem_attempts,
- * gpuipc_last_error) write UTF-8 with a NUL at its end into `buffer` of `size`
+ * gpuipc_outlook_problem_text, gpuipc_registered_gpu_error_text, gpuipc_last_error) write UTF-8 with a NUL at its end into `buffer` of `size`
  * bytes, and the bytes that the whole text needs, NUL included, into `*needed`.
  * Without enough room they write the part that fits, with its NUL, and return
  * GPUIPC_BUFFER_TOO_SMALL. With size 0 they only write `*needed`, and the buffer
  * may be NULL. With a buffer, `needed` may be NULL.
  *
  * Array functions (gpuipc_exported_attempt_list, gpuipc_mem_attempt_list,
- * gpuipc_last_error_attempts) do the same with structs: they write the first
- * `capacity` of them into `attempts` and the number that there is into `*count`.
+ * gpuipc_outlook_types, gpuipc_registered_transports,
+ * gpuipc_registered_gpu_error_attempts, gpuipc_last_error_attempts) do the same with
+ * structs: they write the first `capacity` of them into the array and the number that there is into `*count`.
  * Without enough room they return GPUIPC_BUFFER_TOO_SMALL. With capacity 0 they
  * only write `*count`, and the array may be NULL.
  *
@@ -173,6 +175,9 @@
 // A field of the handle has a value that the format does not allow.
 #define GPUIPC_HANDLE_FIELD 24
 
+// The bytes are no registered memory, or what is to be registered breaks a rule of its form.
+#define GPUIPC_REGISTERED_MEMORY 25
+
 // The driver's library cannot be loaded.
 #define GPUIPC_DRIVER_LIBRARY 40
 
@@ -211,6 +216,9 @@
 
 // The caller's cancel flag was set.
 #define GPUIPC_CANCELLED 86
+
+// The handles are not the segments of one window.
+#define GPUIPC_NOT_ONE_WINDOW 87
 
 // A multicast object cannot be had or used here.
 #define GPUIPC_MULTICAST_UNAVAILABLE 100
@@ -315,9 +323,6 @@
 // `cuMemHostAlloc` or registered host memory.
 #define GPUIPC_KIND_PINNED_HOST 3
 
-// VMM memory on a host NUMA node.
-#define GPUIPC_KIND_HOST_NUMA 4
-
 // A device's default memory pool, or a pool without a handle type.
 #define GPUIPC_KIND_POOL_WITHOUT_HANDLE_TYPE 5
 
@@ -339,6 +344,9 @@
 // More bytes than the allocation has behind the pointer.
 #define GPUIPC_KIND_BEYOND_ALLOCATION 11
 
+// VMM memory on the host, but on no certain NUMA node.
+#define GPUIPC_KIND_HOST 12
+
 // For `gpuipc_buffer_new`: `cuMemAlloc`, shared by legacy IPC.
 #define GPUIPC_MEMORY_CUDA_MALLOC 1
 
@@ -348,6 +356,17 @@
 // For `gpuipc_buffer_new`: `cuMemCreate`, shared by fabric handle and by file
 // descriptor.
 #define GPUIPC_MEMORY_VMM_FABRIC 3
+
+// For `gpuipc_buffer_new`: many pieces of `cuMemCreate` side by side, as PyTorch's
+// expandable segments, shared by file descriptor.
+#define GPUIPC_MEMORY_SEGMENTS 4
+
+// For `gpuipc_buffer_new`: from a pool, shared by file descriptor.
+#define GPUIPC_MEMORY_POOL 5
+
+// For `gpuipc_buffer_new`: `cuMemCreate` on host NUMA node 0, shared by file
+// descriptor.
+#define GPUIPC_MEMORY_HOST_NUMA 6
 
 // A step that has no number in this header: see the text.
 #define GPUIPC_STEP_OTHER 0
@@ -393,6 +412,15 @@
 
 // Asking the broker whether the memory is still the one that was offered.
 #define GPUIPC_STEP_LIVENESS 14
+
+// `cuMemPoolImportFromShareableHandle`.
+#define GPUIPC_STEP_IMPORT_POOL 15
+
+// `cuMemPoolSetAccess`.
+#define GPUIPC_STEP_SET_POOL_ACCESS 16
+
+// `cuMemPoolImportPointer`.
+#define GPUIPC_STEP_IMPORT_POINTER 17
 
 // A reason that has no number in this header: see the text.
 #define GPUIPC_REASON_OTHER 0
@@ -497,6 +525,31 @@
 // The driver failed otherwise.
 #define GPUIPC_REASON_DRIVER 33
 
+// The exporter's driver did not make the descriptor.
+#define GPUIPC_REASON_EXPORT_FAILED 34
+
+// The memory's GPU is not visible in this process, and the driver does not map its memory
+// here.
+#define GPUIPC_REASON_DEVICE_NOT_VISIBLE 35
+
+// A type that gives access to one device only.
+#define GPUIPC_REASON_ONE_DEVICE_ONLY 36
+
+// A type that chooses its address itself.
+#define GPUIPC_REASON_CANNOT_BE_PLACED 37
+
+// A type that cannot map several allocations side by side.
+#define GPUIPC_REASON_CANNOT_BE_SEGMENTED 38
+
+// The place has no room.
+#define GPUIPC_REASON_PLACE_TOO_SMALL 39
+
+// Something is mapped at the place already, or it is not aligned.
+#define GPUIPC_REASON_PLACE_TAKEN 40
+
+// A GPU's memory is not for the CPU.
+#define GPUIPC_REASON_NOT_HOST_MEMORY 41
+
 // No call failed: the library itself refused. The code is 0.
 #define GPUIPC_CODE_NONE 0
 
@@ -509,6 +562,40 @@
 
 // The code is the kernel's: an errno.
 #define GPUIPC_CODE_OS 3
+
+// For `segment` of an attempt: the memory has only one, or it was not about one of
+// them.
+#define GPUIPC_SEGMENT_NONE UINT32_MAX
+
+// Bytes of every message between the members of a multicast team.
+#define GPUIPC_MULTICAST_MESSAGE_BYTES 88
+
+// For `heard` of `gpuipc_multicast_gather`: the member's message is in `all`.
+#define GPUIPC_HEARD_MESSAGE 0
+
+// For `heard` of `gpuipc_multicast_gather`: the member has left or died.
+#define GPUIPC_HEARD_GONE 1
+
+// For `heard` of `gpuipc_multicast_gather`: it said nothing until the deadline.
+#define GPUIPC_HEARD_SILENT 2
+
+// A verdict that has no number in this header.
+#define GPUIPC_VERDICT_OTHER 0
+
+// Everything but the mapping was tried, and worked.
+#define GPUIPC_VERDICT_YES 1
+
+// Nothing speaks against it, but only an import can tell.
+#define GPUIPC_VERDICT_PERHAPS 2
+
+// It would fail: see the attempt.
+#define GPUIPC_VERDICT_NO 3
+
+// The most bytes of a transport.
+#define GPUIPC_TRANSPORT_BYTES 64
+
+// The most transports of a registered memory.
+#define GPUIPC_TRANSPORTS 8
 
 // GPU memory of this process that can be shared.
 typedef struct gpuipc_buffer gpuipc_buffer;
@@ -525,6 +612,24 @@ typedef struct gpuipc gpuipc;
 
 // Memory of another process, mapped here.
 typedef struct gpuipc_mem gpuipc_mem;
+
+// What `gpuipc_can_import` found out.
+typedef struct gpuipc_outlook gpuipc_outlook;
+
+// A buffer that this process registered, or that a peer has described.
+typedef struct gpuipc_registered gpuipc_registered;
+
+// Address space without memory, for imports at an address of the caller's choice.
+typedef struct gpuipc_reservation gpuipc_reservation;
+
+// A member of a multicast object that has joined, as have all others.
+typedef struct gpuipc_multicast gpuipc_multicast;
+
+// Memory that every member has bound at the same place of a multicast object.
+typedef struct gpuipc_multicast_buffer gpuipc_multicast_buffer;
+
+// A multicast object that this process made and offers to the members.
+typedef struct gpuipc_multicast_object gpuipc_multicast_object;
 
 // The outcome of a call: `GPUIPC_OK`, or one number a cause. A newer library may
 // return numbers that are not here.
@@ -572,9 +677,19 @@ typedef struct gpuipc_export_options {
     // at all: without `GPUIPC_TYPE_POSIX_FD` there is no descriptor that anyone
     // could ask for.
     uint8_t types[7];
+    // 1: make no file descriptor at the export, but one for each importer when it asks.
+    // Saves a call of the driver and a place in the process's table where perhaps
+    // nobody imports; costs the importer that call, and the way without the broker
+    // (`pidfd_getfd`), for which a descriptor must be open. Else 0: a process keeps
+    // descriptors open for its offers up to a quarter of its limit of open files, at
+    // most 256, and makes the others on demand. Memory that is on offer already stays
+    // as it is.
+    uint32_t fd_on_demand;
+    // 0.
+    uint32_t reserved;
 } gpuipc_export_options;
 
-// One way that was tried and did not work. Of 64 bytes for ever; what comes
+// One way that was tried and did not work. Of 96 bytes for ever; what comes
 // takes reserved ones.
 typedef struct gpuipc_attempt {
     // The way that was tried: `GPUIPC_TYPE_...`.
@@ -587,8 +702,8 @@ typedef struct gpuipc_attempt {
     uint32_t code_kind;
     // What the driver or the kernel answered.
     int32_t code;
-    // 0.
-    uint32_t reserved;
+    // The segment of the memory at which it ended, from 0, or `GPUIPC_SEGMENT_NONE`.
+    uint32_t segment;
     // How long the attempt took, in nanoseconds.
     uint64_t elapsed_ns;
     // The step in words. The library's, for ever.
@@ -599,7 +714,24 @@ typedef struct gpuipc_attempt {
     const char *hint_text;
     // 0.
     uint64_t reserved_long;
+    // Where there was no way between two GPUs, the UUID of the importing one; else
+    // zeros.
+    uint8_t peer_from[16];
+    // The UUID of the GPU that holds the memory; else zeros.
+    uint8_t peer_to[16];
 } gpuipc_attempt;
+
+// A device, by its place in this process's order or by its UUID. Of 24 bytes for
+// ever.
+typedef struct gpuipc_device {
+    // This process's ordinal, from 0; -1: by its UUID.
+    int32_t ordinal;
+    // 0.
+    uint32_t reserved;
+    // With `ordinal` -1 the UUID (`cuDeviceGetUuid`), the same in all processes;
+    // else zeros.
+    uint8_t uuid[16];
+} gpuipc_device;
 
 // How memory is imported. Filled by `gpuipc_import_options_init`; then change
 // what is to be different.
@@ -627,7 +759,80 @@ typedef struct gpuipc_import_options {
     uint8_t types[7];
     // What another thread may end this import's waiting with, or NULL.
     const struct gpuipc_cancel *cancel;
+    // The device that maps the memory by its UUID (`cuDeviceGetUuid`), the same in all
+    // processes: then `device` is -1. Zeros: `device` says it.
+    uint8_t device_uuid[16];
+    // 1: the CPU gets access, too. Of host memory only, whose address is then one for
+    // the CPU, too. Else 0, and reading it there crashes the process.
+    uint32_t host_access;
+    // How many `more_devices`.
+    uint32_t more_device_count;
+    // More devices that get access (`cuMemSetAccess`), each of which must be a peer of
+    // the memory's GPU. A legacy mapping cannot: it is for one device. Read during the
+    // call only.
+    const struct gpuipc_device *more_devices;
+    // Where to map, instead of at an address that the driver chooses, or NULL. It must
+    // have room for the sum of the handles' `base_size` from `place_offset` on. Only
+    // descriptors and fabric handles can, and memory of a pool cannot. The mapping
+    // keeps the addresses; the object may be freed.
+    const struct gpuipc_reservation *place;
+    // Bytes from the base of `place`, a multiple of the granularity; without `place` 0.
+    size_t place_offset;
 } gpuipc_import_options;
+
+// What is to be expected of one type of sharing. Of 104 bytes for ever.
+typedef struct gpuipc_type_outlook {
+    // The type: `GPUIPC_TYPE_...`.
+    uint32_t handle_type;
+    // `GPUIPC_VERDICT_...`.
+    uint32_t verdict;
+    // With `GPUIPC_VERDICT_NO`, how it would fail; else zeros and empty texts.
+    struct gpuipc_attempt attempt;
+} gpuipc_type_outlook;
+
+// Another way to reach a registered memory than the GPU's, such as an InfiniBand
+// address and its rkey. What it is and what its bytes mean is the caller's
+// business. Of 72 bytes for ever.
+typedef struct gpuipc_transport {
+    // The caller's number of this kind of transport; one memory has it once.
+    uint32_t kind;
+    // How many of `bytes` are in use, 1 to `GPUIPC_TRANSPORT_BYTES`.
+    uint32_t length;
+    // The caller's bytes; 0 from `length` on.
+    uint8_t bytes[GPUIPC_TRANSPORT_BYTES];
+} gpuipc_transport;
+
+// Who registered a memory, and where. Of 40 bytes for ever.
+typedef struct gpuipc_owner {
+    // The process, as the handles name it.
+    uint8_t process_id[16];
+    // Its host.
+    uint8_t host_id[16];
+    // Its pid in its own namespace. For messages, never an identity.
+    uint32_t pid;
+    // The inode of that namespace. For messages.
+    uint32_t pid_namespace;
+} gpuipc_owner;
+
+// What a call that failed said, in numbers. Of 32 bytes for ever; what comes
+// takes reserved ones.
+typedef struct gpuipc_error {
+    // What the call returned; `GPUIPC_OK` if it succeeded.
+    uint32_t status;
+    // With `GPUIPC_NOT_EXPORTABLE`: what the memory is, `GPUIPC_KIND_...`. Else 0.
+    uint32_t memory_kind;
+    // What `code` is: `GPUIPC_CODE_...`.
+    uint32_t code_kind;
+    // The answer of the driver or the kernel, where one call decided. What
+    // failed within attempts is told by those.
+    int32_t code;
+    // How many attempts `gpuipc_last_error_attempts` gives.
+    uint32_t attempt_count;
+    // 0.
+    uint32_t reserved;
+    // 0.
+    uint64_t reserved_long;
+} gpuipc_error;
 
 // A ticket as C sees it inside a slot.
 typedef struct gpuipc_ticket {
@@ -729,25 +934,36 @@ typedef struct gpuipc_mem_handle {
     union gpuipc_slot slot_2;
 } gpuipc_mem_handle;
 
-// What a call that failed said, in numbers. Of 32 bytes for ever; what comes
-// takes reserved ones.
-typedef struct gpuipc_error {
-    // What the call returned; `GPUIPC_OK` if it succeeded.
-    uint32_t status;
-    // With `GPUIPC_NOT_EXPORTABLE`: what the memory is, `GPUIPC_KIND_...`. Else 0.
-    uint32_t memory_kind;
-    // What `code` is: `GPUIPC_CODE_...`.
-    uint32_t code_kind;
-    // The answer of the driver or the kernel, where one call decided. What
-    // failed within attempts is told by those.
-    int32_t code;
-    // How many attempts `gpuipc_last_error_attempts` gives.
-    uint32_t attempt_count;
+// An all-gather over any transport of the caller's. It sends the
+// `GPUIPC_MULTICAST_MESSAGE_BYTES` at `message` to every other member, and, for
+// each member i but itself, writes what came from it to `all` at i times that
+// length and one of `GPUIPC_HEARD_...` to `heard[i]`. It returns within
+// `timeout_ms`, whatever has come. It is called on the thread that joins or
+// binds, and must not call gpuipc.
+typedef void (*gpuipc_multicast_gather)(void *context,
+                                        const uint8_t *message,
+                                        uint8_t *all,
+                                        uint8_t *heard,
+                                        uint32_t timeout_ms);
+
+// The members of a multicast object, as one of them sees the others.
+typedef struct gpuipc_multicast_team {
+    // `sizeof(gpuipc_multicast_team)` of the header that the caller was compiled with.
+    size_t struct_size;
+    // This member, from 0.
+    uint32_t rank;
+    // How many there are.
+    uint32_t size;
+    // How long each exchange may take, in milliseconds; an agreement has two.
+    // 0: 30000.
+    uint32_t timeout_ms;
     // 0.
     uint32_t reserved;
-    // 0.
-    uint64_t reserved_long;
-} gpuipc_error;
+    // How the members exchange messages.
+    gpuipc_multicast_gather gather;
+    // Passed to `gather`. It must stay valid until the `gpuipc_multicast` is freed.
+    void *context;
+} gpuipc_multicast_team;
 
 #ifdef __cplusplus
 extern "C" {
@@ -781,6 +997,13 @@ gpuipc_status gpuipc_open_options_init(struct gpuipc_open_options *options, size
 // through it stays valid until it is freed itself.
 void gpuipc_close(struct gpuipc *ipc);
 
+// Closes the connections to other processes' brokers that are kept for the next
+// import: at most eight, two descriptors each. The next import connects anew; imports
+// under way on other threads go on.
+//
+// Fails with `GPUIPC_FORKED`.
+gpuipc_status gpuipc_close_idle_connections(const struct gpuipc *ipc);
+
 // The library's version, in the form of `GPUIPC_VERSION`.
 uint32_t gpuipc_version(void);
 
@@ -804,13 +1027,15 @@ gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t 
 
 // Offers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`) to other
 // processes, by every type of sharing that the memory allows: `cuMemAlloc`
-// memory by legacy IPC, `cuMemCreate` memory by the handle types that it was
-// created for. Needs no current context and leaves the caller's as it was.
-// The first export starts a thread that answers importers.
+// memory by legacy IPC, `cuMemCreate` memory (in a GPU or on a host NUMA node) by
+// the handle types that it was created for, and memory of a pool by those of the
+// pool. A range over several `cuMemCreate` allocations that are mapped side by side
+// gives a handle for each of them. Needs no current context and leaves the caller's
+// as it was. The first export starts a thread that answers importers.
 //
 // `*out` is to be given to `gpuipc_exported_free`, which ends the offer. Until
 // then `cuMemCreate` memory stays allocated, whatever its owner frees;
-// `cuMemAlloc` memory its owner must keep.
+// `cuMemAlloc` memory and memory of a pool its owner must keep.
 //
 // Fails with `GPUIPC_NOT_EXPORTABLE` (the error's text has the kind of memory
 // and the cure), `GPUIPC_INVALID_ARGUMENT` for `len` 0, `GPUIPC_BROKER_START`,
@@ -836,8 +1061,8 @@ gpuipc_status gpuipc_export_with(const struct gpuipc *ipc,
 // Fails with `GPUIPC_INVALID_ARGUMENT` for a size that no header has.
 gpuipc_status gpuipc_export_options_init(struct gpuipc_export_options *options, size_t struct_size);
 
-// How many handles describe the memory: one for memory inside one allocation,
-// which is all that this version exports.
+// How many handles describe the memory: one for memory inside one allocation, else one
+// for each allocation. An importer needs all of them.
 gpuipc_status gpuipc_exported_handle_count(const struct gpuipc_exported *exported, size_t *out);
 
 // Writes the bytes of handle `index`, `GPUIPC_HANDLE_BYTES` of them, into
@@ -889,19 +1114,22 @@ gpuipc_status gpuipc_import_options_init(struct gpuipc_import_options *options, 
 
 // Maps the memory behind the handles in the `len` bytes at `handles`, by the
 // first type of sharing that works. The bytes need no alignment; `len` is
-// `GPUIPC_HANDLE_BYTES` for each handle (this version imports memory of one).
-// `options` may be NULL: the defaults. What a type that failed had done is
-// undone before the next one is tried. The caller's current context stays.
+// `GPUIPC_HANDLE_BYTES` for each handle. They are all that the export gave, in any
+// order: memory in several allocations comes to lie at one contiguous address, all of
+// it or nothing. `options` may be NULL: the defaults. What a type that failed had done
+// is undone before the next one is tried. The caller's current context stays.
 //
 // `*out` is to be given to `gpuipc_mem_free`, which unmaps. In the exporting
-// process itself this gives the original pointer.
+// process itself this gives the original pointer. Windows of one allocation that are
+// imported with the same device and access share one mapping.
 //
 // Nothing here orders one process's GPU work after another's.
 //
 // Fails with `GPUIPC_EXPORTER_GONE`, `GPUIPC_OFFER_WITHDRAWN`,
 // `GPUIPC_TIMED_OUT`, `GPUIPC_CANCELLED`, `GPUIPC_OTHER_HOST` or else `GPUIPC_NO_TYPE_WORKED` (the
 // error has every attempt), `GPUIPC_HANDLE_...` for bytes that are no
-// handles, `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_UNSUPPORTED`,
+// handles, `GPUIPC_NOT_ONE_WINDOW` if some are missing, doubled or of other memory,
+// `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_UNSUPPORTED`,
 // `GPUIPC_DRIVER_CALL`, `GPUIPC_NO_DEVICE`, `GPUIPC_FORKED`.
 gpuipc_status gpuipc_import(const struct gpuipc *ipc,
                             const uint8_t *handles,
@@ -957,9 +1185,224 @@ gpuipc_status gpuipc_mem_write(const struct gpuipc_mem *mem,
                                const uint8_t *from,
                                size_t size);
 
-// Unmaps the memory. NULL is allowed. Does not wait for the GPU: work that uses
-// the memory must have ended. Changes no thread's current context.
+// Unmaps the memory, and gives back the address space that it took, where that is
+// this import's own or a `place`: `*out` is then a reservation, to be given to
+// `gpuipc_reservation_free`, and importing there again puts memory at the same address.
+// `*out` is NULL for a legacy mapping, for memory of a pool and for this process's own;
+// and where other windows of the same allocation still use the mapping: then only this
+// window ends. (A placed mapping is never shared.) Does not wait for the GPU: work that
+// uses the memory must have ended.
+//
+// `mem` is given back in any case. `out` may be NULL: as `gpuipc_mem_free`.
+//
+// Fails with `GPUIPC_NULL_ARGUMENT` without `mem`.
+gpuipc_status gpuipc_mem_unmap(struct gpuipc_mem *mem, struct gpuipc_reservation **out);
+
+// Unmaps the memory, unless other windows of the same allocation are in use in this
+// process: they share one mapping, which the last of them undoes. NULL is allowed. Does not
+// wait for the GPU: work that uses the memory must have ended. Changes no thread's current
+// context.
 void gpuipc_mem_free(struct gpuipc_mem *mem);
+
+// Reserves `size` bytes of address space (`cuMemAddressReserve`), a multiple of the
+// granularity (2 MiB on an H200), at an address that the driver chooses: for `place`
+// of `gpuipc_import_options`.
+//
+// `*out` is to be given to `gpuipc_reservation_free`.
+//
+// Fails with `GPUIPC_DRIVER_CALL` (1 for another size, 2 without room),
+// `GPUIPC_FORKED`.
+gpuipc_status gpuipc_reservation_new(const struct gpuipc *ipc,
+                                     size_t size,
+                                     struct gpuipc_reservation **out);
+
+// Wraps a reservation of the caller's own (`cuMemAddressReserve`), for imports into
+// it. `base` and `size`, in bytes, are those of one whole reservation of this
+// process. The caller frees it, after this object and all that is mapped in it. The
+// driver itself maps past the end of a reservation, over whatever lies there, so
+// that a size that is too large does harm.
+//
+// `*out` is to be given to `gpuipc_reservation_free`, which does not free the
+// addresses.
+//
+// Fails with `GPUIPC_INVALID_ARGUMENT` for no addresses or more than there are,
+// `GPUIPC_FORKED`.
+gpuipc_status gpuipc_reservation_of_caller(const struct gpuipc *ipc,
+                                           uint64_t base,
+                                           size_t size,
+                                           struct gpuipc_reservation **out);
+
+// The first address (a `CUdeviceptr`).
+gpuipc_status gpuipc_reservation_base(const struct gpuipc_reservation *reservation, uint64_t *out);
+
+// Bytes of address space.
+gpuipc_status gpuipc_reservation_size(const struct gpuipc_reservation *reservation, size_t *out);
+
+// Lets go of it. NULL is allowed. The addresses are freed (`cuMemAddressFree`) when
+// nothing that was imported into them is mapped any more; those of
+// `gpuipc_reservation_of_caller` are not.
+void gpuipc_reservation_free(struct gpuipc_reservation *reservation);
+
+// Whether the handles in the `len` bytes at `handles` could be imported here with
+// these options, answered by type with reasons. Maps nothing and changes nothing.
+// `options` may be NULL: the defaults.
+//
+// What can be tried without mapping is tried: the descriptor is fetched and
+// imported, the fabric handle imported, and both given back; the exporter is asked
+// whether the memory is unchanged; peers are looked up. So it may wait as long as an
+// import may, and be cancelled as one.
+//
+// `*out` is to be given to `gpuipc_outlook_free`. That the memory cannot be imported
+// is no failure of this call: see the outlook.
+//
+// Fails with `GPUIPC_HANDLE_...` for bytes that are no handles and
+// `GPUIPC_INVALID_ARGUMENT` for options that cannot be; with nothing else.
+gpuipc_status gpuipc_can_import(const struct gpuipc *ipc,
+                                const uint8_t *handles,
+                                size_t len,
+                                const struct gpuipc_import_options *options,
+                                struct gpuipc_outlook **out);
+
+// 1 if an import is worth trying: for this process's own memory, and where a verdict
+// is `GPUIPC_VERDICT_YES` or `GPUIPC_VERDICT_PERHAPS`. Else 0.
+gpuipc_status gpuipc_outlook_is_importable(const struct gpuipc_outlook *outlook, uint32_t *out);
+
+// 1 if the memory is this process's own, so that an import gives the original
+// pointer. Else 0.
+gpuipc_status gpuipc_outlook_is_own(const struct gpuipc_outlook *outlook, uint32_t *out);
+
+// What is to be expected of each type, in the order in which an import would try
+// them; those that it would not try come first. None where there is a problem. An
+// array function: see above.
+gpuipc_status gpuipc_outlook_types(const struct gpuipc_outlook *outlook,
+                                   struct gpuipc_type_outlook *types,
+                                   size_t capacity,
+                                   size_t *count);
+
+// Why no import could succeed, whatever the type, as the status that
+// `gpuipc_import` would return: the handles are not one window, a device is not
+// there, the process was forked. `GPUIPC_OK` if there is no such problem.
+gpuipc_status gpuipc_outlook_problem(const struct gpuipc_outlook *outlook, gpuipc_status *out);
+
+// The problem in words, empty if there is none. A text function: see above.
+gpuipc_status gpuipc_outlook_problem_text(const struct gpuipc_outlook *outlook,
+                                          char *buffer,
+                                          size_t size,
+                                          size_t *needed);
+
+// Gives it back. NULL is allowed.
+void gpuipc_outlook_free(struct gpuipc_outlook *outlook);
+
+// Registers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`): offers them as
+// `gpuipc_export_with` does, and puts the `count` `transports` of the caller, at most
+// `GPUIPC_TRANSPORTS`, beside the handles. `transports` may be NULL if `count` is 0,
+// `options` may be NULL: the defaults.
+//
+// Memory that cannot be exported is registered for the transports alone, if there are
+// some: `gpuipc_registered_gpu_error` says why.
+//
+// `*out` is to be given to `gpuipc_registered_free`, which ends the offer.
+//
+// Fails as `gpuipc_export_with`, with `GPUIPC_INVALID_ARGUMENT` for a transport
+// without bytes or with too many, and with `GPUIPC_REGISTERED_MEMORY` for too many
+// transports or two of one kind.
+gpuipc_status gpuipc_register(const struct gpuipc *ipc,
+                              uint64_t ptr,
+                              size_t len,
+                              const struct gpuipc_transport *transports,
+                              size_t count,
+                              const struct gpuipc_export_options *options,
+                              struct gpuipc_registered **out);
+
+// What a peer registered, from the `len` bytes of its `gpuipc_registered_bytes`, which
+// need no alignment. Its memory is mapped as `gpuipc_import` does; in the process that
+// registered it this gives the original pointer. Where no type of sharing leads to the
+// memory and there is a transport, it is left to that one: `gpuipc_registered_data` is
+// 0, and `gpuipc_registered_gpu_error` says why. `options` may be NULL: the defaults.
+//
+// `*out` is to be given to `gpuipc_registered_free`, which unmaps.
+//
+// Fails with `GPUIPC_REGISTERED_MEMORY` for bytes that are no registered memory,
+// `GPUIPC_HANDLE_...` for handles in them that are none, and without a transport as
+// `gpuipc_import`.
+gpuipc_status gpuipc_deserialize(const struct gpuipc *ipc,
+                                 const uint8_t *bytes,
+                                 size_t len,
+                                 const struct gpuipc_import_options *options,
+                                 struct gpuipc_registered **out);
+
+// Writes the bytes to ship to peers into `buffer` of `size` bytes, and how many there
+// are into `*needed`: what `gpuipc_deserialize` takes. With size 0 it only writes
+// `*needed`, and the buffer may be NULL; with a buffer, `needed` may be NULL. Who holds
+// the bytes may ask for the memory: keep them like a password.
+//
+// Fails with `GPUIPC_BUFFER_TOO_SMALL`, and then writes `*needed` only.
+gpuipc_status gpuipc_registered_bytes(const struct gpuipc_registered *registered,
+                                      uint8_t *buffer,
+                                      size_t size,
+                                      size_t *needed);
+
+// The bytes of its GPU handles, as `gpuipc_exported_bytes` writes them; none for memory
+// that cannot be shared.
+//
+// Fails with `GPUIPC_BUFFER_TOO_SMALL`, and then writes `*needed` only.
+gpuipc_status gpuipc_registered_handles(const struct gpuipc_registered *registered,
+                                        uint8_t *buffer,
+                                        size_t size,
+                                        size_t *needed);
+
+// The buffer's first byte in this process (a `CUdeviceptr`): the original pointer in its
+// owner, the mapping's elsewhere. 0 where no type of sharing leads to it, so that only a
+// transport does.
+gpuipc_status gpuipc_registered_data(const struct gpuipc_registered *registered, uint64_t *out);
+
+// Bytes of the buffer.
+gpuipc_status gpuipc_registered_size(const struct gpuipc_registered *registered, uint64_t *out);
+
+// The buffer's address in its owner, as the owner says: for transports that name remote
+// memory by it. Never to be touched elsewhere.
+gpuipc_status gpuipc_registered_original_ptr(const struct gpuipc_registered *registered,
+                                             uint64_t *out);
+
+// Who registered it, and where.
+gpuipc_status gpuipc_registered_owner(const struct gpuipc_registered *registered,
+                                      struct gpuipc_owner *out);
+
+// Its transports, in the order in which they were registered. An array function: see
+// above.
+gpuipc_status gpuipc_registered_transports(const struct gpuipc_registered *registered,
+                                           struct gpuipc_transport *transports,
+                                           size_t capacity,
+                                           size_t *count);
+
+// The mapping of another process's memory, for `gpuipc_mem_type_used` and its like; NULL
+// in the owner, and where nothing is mapped. It is `registered`'s: never to be given to
+// `gpuipc_mem_free` or `gpuipc_mem_unmap`, and gone with `gpuipc_registered_free`.
+gpuipc_status gpuipc_registered_mapping(const struct gpuipc_registered *registered,
+                                        const struct gpuipc_mem **out);
+
+// Why the memory could not be exported, or not be mapped, where that was left to a
+// transport: as `gpuipc_last_error_read` would say of the call that failed. Its status
+// is `GPUIPC_OK` if nothing failed.
+gpuipc_status gpuipc_registered_gpu_error(const struct gpuipc_registered *registered,
+                                          struct gpuipc_error *out);
+
+// The same in words, empty if nothing failed. A text function: see above.
+gpuipc_status gpuipc_registered_gpu_error_text(const struct gpuipc_registered *registered,
+                                               char *buffer,
+                                               size_t size,
+                                               size_t *needed);
+
+// The attempts behind it. An array function: see above.
+gpuipc_status gpuipc_registered_gpu_error_attempts(const struct gpuipc_registered *registered,
+                                                   struct gpuipc_attempt *attempts,
+                                                   size_t capacity,
+                                                   size_t *count);
+
+// Ends the offer, or unmaps. NULL is allowed. In the owner the memory stays, as do
+// importers' mappings; elsewhere work that uses the memory must have ended, as with
+// `gpuipc_mem_free`. The transports are the caller's business.
+void gpuipc_registered_free(struct gpuipc_registered *registered);
 
 // Says whether the `len` bytes at `handles` are handles, as `gpuipc_import`
 // would, without a driver: not whether the memory can be reached.
@@ -1057,6 +1500,82 @@ gpuipc_status gpuipc_buffer_write(const struct gpuipc_buffer *buffer,
 // Frees the memory. NULL is allowed. Work that uses it must have ended; offers of
 // it are to be freed before.
 void gpuipc_buffer_free(struct gpuipc_buffer *buffer);
+
+// Makes a multicast object (NVLS) for `num_devices` members, one GPU each, with
+// room for `size` bytes of each member's memory.
+//
+// State of evidence: multicast has run on gpuipc's emulated driver only, never on
+// hardware. On any other driver every `gpuipc_multicast_...` call that needs
+// the driver returns `GPUIPC_MULTICAST_UNAVAILABLE` before it calls it.
+//
+// `*out` is to be given to `gpuipc_multicast_object_free` once this process's
+// own member has joined: then all have.
+//
+// Fails with `GPUIPC_MULTICAST_UNAVAILABLE` (the error's text has the stage, the
+// code and the cure), `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_BROKER_START`,
+// `GPUIPC_FORKED`.
+gpuipc_status gpuipc_multicast_create(const struct gpuipc *ipc,
+                                      size_t size,
+                                      uint32_t num_devices,
+                                      struct gpuipc_multicast_object **out);
+
+// Writes the `GPUIPC_HANDLE_BYTES` of the object's handle into `buffer`, which
+// has `size` bytes. Send them to every member, this process's own too.
+//
+// Fails with `GPUIPC_BUFFER_TOO_SMALL`.
+gpuipc_status gpuipc_multicast_object_handle(const struct gpuipc_multicast_object *object,
+                                             uint8_t *buffer,
+                                             size_t size);
+
+// Ends the offer. NULL is allowed. The object lives as long as a member has it.
+void gpuipc_multicast_object_free(struct gpuipc_multicast_object *object);
+
+// Imports the object behind the `len` bytes at `handle`, adds the GPU with the
+// ordinal `device` to it, and waits until every member of `team` has done the
+// same. A failure is told to the others, which then fail, too.
+//
+// `*out` is to be given to `gpuipc_multicast_free`.
+//
+// Fails with `GPUIPC_MULTICAST_UNAVAILABLE` for this member's own failure,
+// `GPUIPC_MULTICAST_TEAM` for another one's (the error's text names the member
+// and what is wrong with it), `GPUIPC_EXPORTER_GONE` and others as
+// `gpuipc_import`, `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_NO_DEVICE`.
+gpuipc_status gpuipc_multicast_join(const struct gpuipc *ipc,
+                                    const uint8_t *handle,
+                                    size_t len,
+                                    int32_t device,
+                                    const struct gpuipc_multicast_team *team,
+                                    struct gpuipc_multicast **out);
+
+// Binds `len` bytes of this member's memory from `ptr` on to the first free
+// range of the object, and waits until every member has done the same: all call
+// it, and free their buffers, in the same order. The memory is `cuMemCreate`
+// memory on the member's GPU, made with a handle type; it stays allocated until
+// the buffer is closed.
+//
+// `*out` is to be given to `gpuipc_multicast_buffer_close`, before or after
+// `multicast` is freed.
+//
+// Fails with `GPUIPC_MULTICAST_UNAVAILABLE`, `GPUIPC_MULTICAST_TEAM`.
+gpuipc_status gpuipc_multicast_bind(const struct gpuipc_multicast *multicast,
+                                    uint64_t ptr,
+                                    size_t len,
+                                    struct gpuipc_multicast_buffer **out);
+
+// The multicast address (a `CUdeviceptr`) of what was bound.
+gpuipc_status gpuipc_multicast_buffer_ptr(const struct gpuipc_multicast_buffer *buffer,
+                                          uint64_t *out);
+
+// Unbinds this member's memory; with the last buffer the object is unmapped
+// before. NULL is allowed. All members must be done with the address. The buffer
+// is freed in any case.
+//
+// Fails with `GPUIPC_MULTICAST_UNAVAILABLE` where the driver does not unbind.
+gpuipc_status gpuipc_multicast_buffer_close(struct gpuipc_multicast_buffer *buffer);
+
+// Lets go of the member's side of the object, and of its team. NULL is allowed.
+// Buffers that are there stay.
+void gpuipc_multicast_free(struct gpuipc_multicast *multicast);
 
 #ifdef __cplusplus
 }  // extern "C"

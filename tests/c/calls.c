@@ -250,7 +250,7 @@ static void attempts_in_numbers(gpuipc *ipc, const uint8_t *handle) {
     CHECK(count == 1 && attempts[0].handle_type == GPUIPC_TYPE_POSIX_FD);
     CHECK(attempts[0].step == GPUIPC_STEP_SELECT && attempts[0].reason == GPUIPC_REASON_NOT_ALLOWED);
     CHECK(attempts[0].code_kind == GPUIPC_CODE_NONE && attempts[0].code == 0);
-    CHECK(attempts[0].reserved == 0 && attempts[0].reserved_long == 0);
+    CHECK(attempts[0].segment == GPUIPC_SEGMENT_NONE && attempts[0].reserved_long == 0);
     CHECK(strcmp(attempts[0].step_text, "select") == 0);
     CHECK(strstr(attempts[0].reason_text, "excluded by the options") != NULL);
     CHECK(strlen(attempts[0].hint_text) > 0);

@@ -257,6 +257,36 @@ fn ways_that_failed_before_one_worked_are_told() {
 }
 
 #[test]
+fn places_devices_outlooks_segments_and_registered_memory() {
+    for library in [Library::Static, Library::Shared] {
+        run("grown.c", library, &[], Under::Nothing);
+    }
+}
+
+#[test]
+fn valgrind_finds_nothing_in_places_outlooks_and_registered_memory() {
+    run("grown.c", Library::Static, &[], Under::Valgrind);
+}
+
+#[test]
+fn sanitizers_find_nothing_in_places_outlooks_and_registered_memory() {
+    run("grown.c", Library::Static, &[], Under::Sanitizers);
+}
+
+#[test]
+fn gpus_that_are_no_peers_are_named() {
+    let variables = [("GPUIPC_EMULATED_PROFILE", "no-peer")];
+    let arguments = ["without-peers"];
+    run_with(
+        "grown.c",
+        Library::Static,
+        &arguments,
+        Under::Nothing,
+        &variables,
+    );
+}
+
+#[test]
 fn valgrind_finds_nothing_in_options_errors_cancelling_and_log_lines() {
     run("calls.c", Library::Static, &[], Under::Valgrind);
 }

@@ -9,7 +9,11 @@ use std::ffi::{CStr, CString};
 use std::mem::offset_of;
 use std::sync::{Mutex, PoisonError};
 
-/// One way that was tried and did not work. Of 64 bytes for ever; what comes
+/// For `segment` of an attempt: the memory has only one, or it was not about one of
+/// them.
+pub const GPUIPC_SEGMENT_NONE: u32 = u32::MAX;
+
+/// One way that was tried and did not work. Of 96 bytes for ever; what comes
 /// takes reserved ones.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +28,8 @@ pub struct CAttempt {
     pub code_kind: u32,
     /// What the driver or the kernel answered.
     pub code: i32,
-    /// 0.
-    pub reserved: u32,
+    /// The segment of the memory at which it ended, from 0, or `GPUIPC_SEGMENT_NONE`.
+    pub segment: u32,
     /// How long the attempt took, in nanoseconds.
     pub elapsed_ns: u64,
     /// The step in words. The library's, for ever.
@@ -36,6 +40,11 @@ pub struct CAttempt {
     pub hint_text: *const c_char,
     /// 0.
     pub reserved_long: u64,
+    /// Where there was no way between two GPUs, the UUID of the importing one; else
+    /// zeros.
+    pub peer_from: [u8; 16],
+    /// The UUID of the GPU that holds the memory; else zeros.
+    pub peer_to: [u8; 16],
 }
 
 /// What a call that failed said, in numbers. Of 32 bytes for ever; what comes
@@ -61,10 +70,11 @@ pub struct CError {
 }
 
 const _: () = assert!(
-    size_of::<CAttempt>() == 64
+    size_of::<CAttempt>() == 96
         && offset_of!(CAttempt, elapsed_ns) == 24
         && offset_of!(CAttempt, step_text) == 32
-        && offset_of!(CAttempt, reserved_long) == 56,
+        && offset_of!(CAttempt, reserved_long) == 56
+        && offset_of!(CAttempt, peer_to) == 80,
     "C callers were compiled with these places, which leave no padding"
 );
 const _: () = assert!(
@@ -81,12 +91,33 @@ impl CAttempt {
             reason: reasons::reason(attempt.reason),
             code_kind,
             code,
-            reserved: 0,
+            segment: attempt.segment.unwrap_or(GPUIPC_SEGMENT_NONE),
             elapsed_ns: u64::try_from(attempt.elapsed.as_nanos()).unwrap_or(u64::MAX),
             step_text: constant(attempt.step.name()).as_ptr(),
             reason_text: constant(attempt.reason.why()).as_ptr(),
             hint_text: constant(attempt.reason.hint()).as_ptr(),
             reserved_long: 0,
+            peer_from: attempt.peers.map_or([0; 16], |peers| peers.from.0),
+            peer_to: attempt.peers.map_or([0; 16], |peers| peers.to.0),
+        }
+    }
+
+    /// In place of one where nothing failed: zeros and empty texts.
+    pub(crate) fn none() -> Self {
+        Self {
+            handle_type: 0,
+            step: reasons::GPUIPC_STEP_OTHER,
+            reason: reasons::GPUIPC_REASON_OTHER,
+            code_kind: reasons::GPUIPC_CODE_NONE,
+            code: 0,
+            segment: GPUIPC_SEGMENT_NONE,
+            elapsed_ns: 0,
+            step_text: c"".as_ptr(),
+            reason_text: c"".as_ptr(),
+            hint_text: c"".as_ptr(),
+            reserved_long: 0,
+            peer_from: [0; 16],
+            peer_to: [0; 16],
         }
     }
 }

@@ -11,8 +11,7 @@ pub const GPUIPC_KIND_NOT_CUDA: u32 = 1;
 pub const GPUIPC_KIND_MANAGED: u32 = 2;
 /// `cuMemHostAlloc` or registered host memory.
 pub const GPUIPC_KIND_PINNED_HOST: u32 = 3;
-/// VMM memory on the host, but on no certain NUMA node.
-pub const GPUIPC_KIND_HOST: u32 = 4;
+// 4 was GPUIPC_KIND_HOST_NUMA: memory of a host NUMA node is shared now.
 /// A device's default memory pool, or a pool without a handle type.
 pub const GPUIPC_KIND_POOL_WITHOUT_HANDLE_TYPE: u32 = 5;
 /// A memory pool with a handle type.
@@ -27,6 +26,8 @@ pub const GPUIPC_KIND_CUDA_MALLOC: u32 = 9;
 pub const GPUIPC_KIND_IMPORTED: u32 = 10;
 /// More bytes than the allocation has behind the pointer.
 pub const GPUIPC_KIND_BEYOND_ALLOCATION: u32 = 11;
+/// VMM memory on the host, but on no certain NUMA node.
+pub const GPUIPC_KIND_HOST: u32 = 12;
 
 /// For `gpuipc_buffer_new`: `cuMemAlloc`, shared by legacy IPC.
 pub const GPUIPC_MEMORY_CUDA_MALLOC: u32 = 1;

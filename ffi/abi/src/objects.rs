@@ -1,6 +1,13 @@
 //! What C holds pointers to.
 
 pub mod multicast;
+pub mod outlook;
+pub mod registered;
+pub mod reservation;
+
+pub use outlook::Outlook;
+pub use registered::Registered;
+pub use reservation::Reservation;
 
 use crate::failure::Failure;
 use crate::logger;
@@ -26,6 +33,7 @@ pub struct Exported {
 
 /// Memory of another process, mapped here.
 #[derive(Debug)]
+#[cfg_attr(all(), repr(transparent))] // which cbindgen does not see: C sees no inside
 pub struct Mem {
     pub(crate) mem: GpuIpcMem,
 }
@@ -84,16 +92,21 @@ impl Library {
         Ok(Mem { mem })
     }
 
+    pub(crate) fn close_idle_connections(&self) -> Result<(), Failure> {
+        if gpuipc::is_forked() {
+            return Err(Error::Forked.into());
+        }
+        self.ipc.close_idle_connections();
+        Ok(())
+    }
+
     pub(crate) fn buffer(
         &self,
         device: i32,
         memory: Memory,
         len: usize,
     ) -> Result<Buffer, Failure> {
-        if gpuipc::is_forked() {
-            return Err(Error::Forked.into());
-        }
-        let driver = self.ipc.driver();
+        let driver = self.driver()?;
         let device = driver.device(device).map_err(Error::from)?;
         let buffer = gpuipc::Buffer::new(driver, device, memory, len)?;
         Ok(Buffer { buffer })
@@ -128,6 +141,11 @@ impl Exported {
 }
 
 impl Mem {
+    pub(crate) fn unmap(self) -> Option<Reservation> {
+        let reservation = self.mem.unmap()?;
+        Some(Reservation { reservation })
+    }
+
     pub(crate) fn attempts(&self) -> &[Attempt] {
         self.mem.attempts()
     }

@@ -33,6 +33,12 @@ pub const GPUIPC_STEP_OPEN: u32 = 12;
 pub const GPUIPC_STEP_COMPARE: u32 = 13;
 /// Asking the broker whether the memory is still the one that was offered.
 pub const GPUIPC_STEP_LIVENESS: u32 = 14;
+/// `cuMemPoolImportFromShareableHandle`.
+pub const GPUIPC_STEP_IMPORT_POOL: u32 = 15;
+/// `cuMemPoolSetAccess`.
+pub const GPUIPC_STEP_SET_POOL_ACCESS: u32 = 16;
+/// `cuMemPoolImportPointer`.
+pub const GPUIPC_STEP_IMPORT_POINTER: u32 = 17;
 
 /// A reason that has no number in this header: see the text.
 pub const GPUIPC_REASON_OTHER: u32 = 0;
@@ -103,6 +109,23 @@ pub const GPUIPC_REASON_DRIVER_SHUT_DOWN: u32 = 31;
 pub const GPUIPC_REASON_SYSTEM: u32 = 32;
 /// The driver failed otherwise.
 pub const GPUIPC_REASON_DRIVER: u32 = 33;
+/// The exporter's driver did not make the descriptor.
+pub const GPUIPC_REASON_EXPORT_FAILED: u32 = 34;
+/// The memory's GPU is not visible in this process, and the driver does not map its memory
+/// here.
+pub const GPUIPC_REASON_DEVICE_NOT_VISIBLE: u32 = 35;
+/// A type that gives access to one device only.
+pub const GPUIPC_REASON_ONE_DEVICE_ONLY: u32 = 36;
+/// A type that chooses its address itself.
+pub const GPUIPC_REASON_CANNOT_BE_PLACED: u32 = 37;
+/// A type that cannot map several allocations side by side.
+pub const GPUIPC_REASON_CANNOT_BE_SEGMENTED: u32 = 38;
+/// The place has no room.
+pub const GPUIPC_REASON_PLACE_TOO_SMALL: u32 = 39;
+/// Something is mapped at the place already, or it is not aligned.
+pub const GPUIPC_REASON_PLACE_TAKEN: u32 = 40;
+/// A GPU's memory is not for the CPU.
+pub const GPUIPC_REASON_NOT_HOST_MEMORY: u32 = 41;
 
 /// No call failed: the library itself refused. The code is 0.
 pub const GPUIPC_CODE_NONE: u32 = 0;
@@ -131,6 +154,9 @@ pub(crate) const fn step(step: Step) -> u32 {
         Step::Open => GPUIPC_STEP_OPEN,
         Step::Compare => GPUIPC_STEP_COMPARE,
         Step::Liveness => GPUIPC_STEP_LIVENESS,
+        Step::ImportPool => GPUIPC_STEP_IMPORT_POOL,
+        Step::SetPoolAccess => GPUIPC_STEP_SET_POOL_ACCESS,
+        Step::ImportPointer => GPUIPC_STEP_IMPORT_POINTER,
         _ => GPUIPC_STEP_OTHER,
     }
 }
@@ -171,6 +197,14 @@ pub(crate) const fn reason(reason: Reason) -> u32 {
         Reason::DriverShutDown => GPUIPC_REASON_DRIVER_SHUT_DOWN,
         Reason::System => GPUIPC_REASON_SYSTEM,
         Reason::Driver => GPUIPC_REASON_DRIVER,
+        Reason::ExportFailed => GPUIPC_REASON_EXPORT_FAILED,
+        Reason::DeviceNotVisible => GPUIPC_REASON_DEVICE_NOT_VISIBLE,
+        Reason::OneDeviceOnly => GPUIPC_REASON_ONE_DEVICE_ONLY,
+        Reason::CannotBePlaced => GPUIPC_REASON_CANNOT_BE_PLACED,
+        Reason::CannotBeSegmented => GPUIPC_REASON_CANNOT_BE_SEGMENTED,
+        Reason::PlaceTooSmall => GPUIPC_REASON_PLACE_TOO_SMALL,
+        Reason::PlaceTaken => GPUIPC_REASON_PLACE_TAKEN,
+        Reason::NotHostMemory => GPUIPC_REASON_NOT_HOST_MEMORY,
         _ => GPUIPC_REASON_OTHER,
     }
 }

@@ -1,6 +1,6 @@
 //! What went wrong, in full.
 
-use super::{AttemptRoom, TextRoom, caught, given};
+use super::{ArrayRoom, TextRoom, caught, given};
 use crate::attempts::{CAttempt, CError};
 use crate::failure::Failure;
 use crate::last_error;
@@ -53,8 +53,9 @@ pub unsafe extern "C" fn gpuipc_last_error_attempts(
 ) -> CStatus {
     ask(|| {
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { AttemptRoom::new(attempts, capacity, count) }?;
-        room.put(&last_error::get().map_or_else(Vec::new, |failure| failure.attempts))
+        let room = unsafe { ArrayRoom::new("attempts", attempts, capacity, count) }?;
+        let attempts = last_error::get().map_or_else(Vec::new, |failure| failure.attempts);
+        room.put(&attempts, CAttempt::of)
     })
 }
 

@@ -1,7 +1,7 @@
 //! Offering memory to other processes.
 
 use super::{
-    AttemptRoom, TextRoom, buffer, call, given, options, put_bytes, put_defaults, release,
+    ArrayRoom, ByteRoom, TextRoom, buffer, call, given, options, put_bytes, put_defaults, release,
 };
 use crate::attempts::CAttempt;
 use crate::failure::Failure;
@@ -14,13 +14,15 @@ use std::mem::MaybeUninit;
 
 /// Offers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`) to other
 /// processes, by every type of sharing that the memory allows: `cuMemAlloc`
-/// memory by legacy IPC, `cuMemCreate` memory by the handle types that it was
-/// created for. Needs no current context and leaves the caller's as it was.
-/// The first export starts a thread that answers importers.
+/// memory by legacy IPC, `cuMemCreate` memory (in a GPU or on a host NUMA node) by
+/// the handle types that it was created for, and memory of a pool by those of the
+/// pool. A range over several `cuMemCreate` allocations that are mapped side by side
+/// gives a handle for each of them. Needs no current context and leaves the caller's
+/// as it was. The first export starts a thread that answers importers.
 ///
 /// `*out` is to be given to `gpuipc_exported_free`, which ends the offer. Until
 /// then `cuMemCreate` memory stays allocated, whatever its owner frees;
-/// `cuMemAlloc` memory its owner must keep.
+/// `cuMemAlloc` memory and memory of a pool its owner must keep.
 ///
 /// Fails with `GPUIPC_NOT_EXPORTABLE` (the error's text has the kind of memory
 /// and the cure), `GPUIPC_INVALID_ARGUMENT` for `len` 0, `GPUIPC_BROKER_START`,
@@ -43,6 +45,20 @@ pub extern "C" fn gpuipc_export(
     })
 }
 
+/// The library's options; NULL gives the defaults.
+///
+/// # Safety
+/// As for [`options`].
+pub(super) unsafe fn export_options(
+    options: *const ExportOptions,
+) -> Result<gpuipc::ExportOptions, Failure> {
+    // SAFETY: the caller's promise is this function's.
+    match unsafe { self::options(options) }? {
+        None => Ok(gpuipc::ExportOptions::default()),
+        Some(options) => options.check(),
+    }
+}
+
 /// As `gpuipc_export`, with options. `options` may be NULL: the defaults.
 ///
 /// Fails as `gpuipc_export`, and with `GPUIPC_INVALID_ARGUMENT` for options that
@@ -58,10 +74,7 @@ pub unsafe extern "C" fn gpuipc_export_with(
     call("gpuipc_export_with", || {
         let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
         // SAFETY: the caller's promise, for the time of this call.
-        let options = match unsafe { self::options(options) }? {
-            None => gpuipc::ExportOptions::default(),
-            Some(options) => options.check()?,
-        };
+        let options = unsafe { export_options(options) }?;
         out.write(Box::new(ipc.export(ptr, len, &options)?));
         Ok(())
     })
@@ -82,8 +95,8 @@ pub unsafe extern "C" fn gpuipc_export_options_init(
     })
 }
 
-/// How many handles describe the memory: one for memory inside one allocation,
-/// which is all that this version exports.
+/// How many handles describe the memory: one for memory inside one allocation, else one
+/// for each allocation. An importer needs all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_exported_handle_count(
     exported: Option<&Exported>,
@@ -137,21 +150,10 @@ pub unsafe extern "C" fn gpuipc_exported_bytes(
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_exported_bytes", || {
-        let bytes = given("exported", exported)?.bytes();
-        let room = match size {
-            0 if needed.is_none() => return Err(Failure::null("needed")),
-            0 => &mut [],
-            // SAFETY: the caller's promise, for the time of this call.
-            _ => unsafe { self::buffer("buffer", buffer, size) }?,
-        };
-        if let Some(needed) = needed {
-            needed.write(bytes.len());
-        }
-        if size > 0 && size < bytes.len() {
-            return Err(Failure::room(size, bytes.len()));
-        }
-        put_bytes(room, &bytes);
-        Ok(())
+        let exported = given("exported", exported)?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let room = unsafe { ByteRoom::new(buffer, size, needed) }?;
+        room.put(&exported.bytes())
     })
 }
 
@@ -183,8 +185,8 @@ pub unsafe extern "C" fn gpuipc_exported_attempt_list(
     call("gpuipc_exported_attempt_list", || {
         let exported = given("exported", exported)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { AttemptRoom::new(attempts, capacity, count) }?;
-        room.put(exported.attempts())
+        let room = unsafe { ArrayRoom::new("attempts", attempts, capacity, count) }?;
+        room.put(exported.attempts(), CAttempt::of)
     })
 }
 

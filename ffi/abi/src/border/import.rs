@@ -1,7 +1,8 @@
 //! Mapping another process's memory.
 
-use super::{bytes, call, given, options, put_defaults};
-use crate::objects::{Cancel, Library, Mem};
+use super::{bytes, call, elements, given, options, put_defaults};
+use crate::failure::Failure;
+use crate::objects::{Library, Mem};
 use crate::options::ImportOptions;
 use crate::status::CStatus;
 use std::mem::MaybeUninit;
@@ -21,31 +22,56 @@ pub unsafe extern "C" fn gpuipc_import_options_init(
     })
 }
 
-/// What ends the import, unless it is NULL.
+/// The object behind a pointer of the options, unless that is NULL.
 ///
 /// # Safety
-/// `pointer` is NULL, or from `gpuipc_cancel_new` and not freed while the result
-/// is used.
-unsafe fn cancel<'a>(pointer: *const Cancel) -> Option<&'a Cancel> {
+/// `pointer` is NULL, or to an object of the library's that is not freed while the
+/// result is used.
+unsafe fn object<'a, T>(pointer: *const T) -> Option<&'a T> {
     // SAFETY: NULL is None; any other is valid by the caller's promise.
     unsafe { pointer.as_ref() }
 }
 
+/// The library's options; NULL gives the defaults.
+///
+/// # Safety
+/// As for [`options`], and so is what they point to.
+pub(super) unsafe fn import_options(
+    options: *const ImportOptions,
+) -> Result<gpuipc::ImportOptions, Failure> {
+    // SAFETY: the caller's promise is this function's.
+    let Some(options) = unsafe { self::options(options) }? else {
+        return Ok(gpuipc::ImportOptions::default());
+    };
+    // SAFETY: as above.
+    let cancel = unsafe { object(options.cancel) };
+    // SAFETY: as above.
+    let place = unsafe { object(options.place) };
+    // A u32 is not more than a usize on the machines that this is for.
+    let count = options.more_device_count as usize;
+    // SAFETY: as above; a device takes any bytes.
+    let more = unsafe { elements("more_devices", options.more_devices, count) }?;
+    options.check(cancel, place, more)
+}
+
 /// Maps the memory behind the handles in the `len` bytes at `handles`, by the
 /// first type of sharing that works. The bytes need no alignment; `len` is
-/// `GPUIPC_HANDLE_BYTES` for each handle (this version imports memory of one).
-/// `options` may be NULL: the defaults. What a type that failed had done is
-/// undone before the next one is tried. The caller's current context stays.
+/// `GPUIPC_HANDLE_BYTES` for each handle. They are all that the export gave, in any
+/// order: memory in several allocations comes to lie at one contiguous address, all of
+/// it or nothing. `options` may be NULL: the defaults. What a type that failed had done
+/// is undone before the next one is tried. The caller's current context stays.
 ///
 /// `*out` is to be given to `gpuipc_mem_free`, which unmaps. In the exporting
-/// process itself this gives the original pointer.
+/// process itself this gives the original pointer. Windows of one allocation that are
+/// imported with the same device and access share one mapping.
 ///
 /// Nothing here orders one process's GPU work after another's.
 ///
 /// Fails with `GPUIPC_EXPORTER_GONE`, `GPUIPC_OFFER_WITHDRAWN`,
 /// `GPUIPC_TIMED_OUT`, `GPUIPC_CANCELLED`, `GPUIPC_OTHER_HOST` or else `GPUIPC_NO_TYPE_WORKED` (the
 /// error has every attempt), `GPUIPC_HANDLE_...` for bytes that are no
-/// handles, `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_UNSUPPORTED`,
+/// handles, `GPUIPC_NOT_ONE_WINDOW` if some are missing, doubled or of other memory,
+/// `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_UNSUPPORTED`,
 /// `GPUIPC_DRIVER_CALL`, `GPUIPC_NO_DEVICE`, `GPUIPC_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuipc_import(
@@ -61,14 +87,7 @@ pub unsafe extern "C" fn gpuipc_import(
         let handles = unsafe { bytes("handles", handles, len) }?;
         let out = given("out", out)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let options = match unsafe { self::options(options) }? {
-            None => gpuipc::ImportOptions::default(),
-            Some(options) => {
-                // SAFETY: the caller's promise, for the time of this call.
-                let cancel = unsafe { cancel(options.cancel) };
-                options.check(cancel)?
-            }
-        };
+        let options = unsafe { import_options(options) }?;
         out.write(Box::new(ipc.import(handles, &options)?));
         Ok(())
     })

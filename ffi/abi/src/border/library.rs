@@ -1,6 +1,6 @@
 //! The library as a whole: opening, versions, log lines, forks.
 
-use super::{call, given, numbers, options, put_defaults, release, text};
+use super::{call, elements, given, options, put_defaults, release, text};
 use crate::failure::Failure;
 use crate::logger;
 use crate::objects::Library;
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn gpuipc_open_with(
                 // A u32 is not more than a usize on the machines that this is for.
                 let count = options.trusted_uid_count as usize;
                 // SAFETY: the caller's promise, for the time of this call.
-                let uids = unsafe { numbers("trusted_uids", options.trusted_uids, count) }?;
+                let uids = unsafe { elements("trusted_uids", options.trusted_uids, count) }?;
                 options.check(socket_dir, uids)?
             }
         };
@@ -82,6 +82,18 @@ pub unsafe extern "C" fn gpuipc_open_options_init(
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_close(ipc: Option<Box<Library>>) {
     release("gpuipc_close", ipc);
+}
+
+/// Closes the connections to other processes' brokers that are kept for the next
+/// import: at most eight, two descriptors each. The next import connects anew; imports
+/// under way on other threads go on.
+///
+/// Fails with `GPUIPC_FORKED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_close_idle_connections(ipc: Option<&Library>) -> CStatus {
+    call("gpuipc_close_idle_connections", || {
+        given("ipc", ipc)?.close_idle_connections()
+    })
 }
 
 /// The library's version, in the form of `GPUIPC_VERSION`.

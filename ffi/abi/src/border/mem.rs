@@ -1,8 +1,8 @@
 //! What was imported.
 
-use super::{AttemptRoom, TextRoom, buffer, bytes, call, given, initialized, release};
+use super::{ArrayRoom, TextRoom, buffer, bytes, call, given, initialized, release};
 use crate::attempts::CAttempt;
-use crate::objects::{self, Mem};
+use crate::objects::{self, Mem, Reservation};
 use crate::status::CStatus;
 use crate::values;
 use core::ffi::c_char;
@@ -99,8 +99,8 @@ pub unsafe extern "C" fn gpuipc_mem_attempt_list(
     call("gpuipc_mem_attempt_list", || {
         let mem = given("mem", mem)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { AttemptRoom::new(attempts, capacity, count) }?;
-        room.put(mem.attempts())
+        let room = unsafe { ArrayRoom::new("attempts", attempts, capacity, count) }?;
+        room.put(mem.attempts(), CAttempt::of)
     })
 }
 
@@ -144,8 +144,35 @@ pub unsafe extern "C" fn gpuipc_mem_write(
     })
 }
 
-/// Unmaps the memory. NULL is allowed. Does not wait for the GPU: work that uses
-/// the memory must have ended. Changes no thread's current context.
+/// Unmaps the memory, and gives back the address space that it took, where that is
+/// this import's own or a `place`: `*out` is then a reservation, to be given to
+/// `gpuipc_reservation_free`, and importing there again puts memory at the same address.
+/// `*out` is NULL for a legacy mapping, for memory of a pool and for this process's own;
+/// and where other windows of the same allocation still use the mapping: then only this
+/// window ends. (A placed mapping is never shared.) Does not wait for the GPU: work that
+/// uses the memory must have ended.
+///
+/// `mem` is given back in any case. `out` may be NULL: as `gpuipc_mem_free`.
+///
+/// Fails with `GPUIPC_NULL_ARGUMENT` without `mem`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_mem_unmap(
+    mem: Option<Box<Mem>>,
+    out: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
+) -> CStatus {
+    call("gpuipc_mem_unmap", || {
+        let reservation = given("mem", mem)?.unmap().map(Box::new);
+        if let Some(out) = out {
+            out.write(reservation);
+        }
+        Ok(())
+    })
+}
+
+/// Unmaps the memory, unless other windows of the same allocation are in use in this
+/// process: they share one mapping, which the last of them undoes. NULL is allowed. Does not
+/// wait for the GPU: work that uses the memory must have ended. Changes no thread's current
+/// context.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_mem_free(mem: Option<Box<Mem>>) {
     release("gpuipc_mem_free", mem);

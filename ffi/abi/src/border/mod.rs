@@ -24,6 +24,12 @@ pub mod import;
 
 pub mod mem;
 
+pub mod reservation;
+
+pub mod outlook;
+
+pub mod registered;
+
 pub mod handle;
 
 pub mod error;
@@ -34,13 +40,11 @@ pub mod buffer;
 
 pub mod multicast;
 
-use crate::attempts::CAttempt;
 use crate::failure::Failure;
 use crate::last_error;
 use crate::options::{self, Growing};
 use crate::status::CStatus;
 use core::ffi::{CStr, c_char};
-use gpuipc::Attempt;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -88,24 +92,25 @@ unsafe fn bytes<'a>(argument: &str, pointer: *const u8, len: usize) -> Result<&'
     Ok(unsafe { core::slice::from_raw_parts(pointer, len) })
 }
 
-/// The `count` numbers that C lends for reading; none may be NULL.
+/// The `count` elements that C lends for reading; none may be NULL.
 ///
 /// # Safety
-/// As for [`bytes`], and `pointer` is aligned for numbers.
-unsafe fn numbers<'a>(
+/// As for [`bytes`], `pointer` is aligned for a `T`, and any bytes are a `T`.
+unsafe fn elements<'a, T: Copy>(
     argument: &str,
-    pointer: *const u32,
+    pointer: *const T,
     count: usize,
-) -> Result<&'a [u32], Failure> {
+) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
     }
     if pointer.is_null() {
         return Err(Failure::null(argument));
     }
-    check_size(argument, count.saturating_mul(size_of::<u32>()))?;
+    check_size(argument, count.saturating_mul(size_of::<T>()))?;
     // SAFETY: not null, and not longer than an allocation can be, by the checks
-    // above; aligned, readable and unchanged for 'a by the caller's promise.
+    // above; aligned, readable, of valid elements and unchanged for 'a by the caller's
+    // promise.
     Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
 }
 
@@ -255,20 +260,60 @@ impl<'a> TextRoom<'a> {
     }
 }
 
-/// Where C wants attempts.
-struct AttemptRoom<'a> {
-    array: &'a mut [MaybeUninit<CAttempt>],
+/// Where C wants bytes that it cannot know the number of.
+struct ByteRoom<'a> {
+    buffer: &'a mut [MaybeUninit<u8>],
+    needed: Option<&'a mut MaybeUninit<usize>>,
+}
+
+impl<'a> ByteRoom<'a> {
+    /// NULL with size 0 asks for `needed` alone.
+    ///
+    /// # Safety
+    /// As for [`buffer`].
+    unsafe fn new(
+        pointer: *mut u8,
+        size: usize,
+        needed: Option<&'a mut MaybeUninit<usize>>,
+    ) -> Result<Self, Failure> {
+        let buffer = match size {
+            0 if needed.is_none() => return Err(Failure::null("needed")),
+            0 => &mut [],
+            // SAFETY: the caller's promise is this function's.
+            _ => unsafe { buffer("buffer", pointer, size) }?,
+        };
+        Ok(Self { buffer, needed })
+    }
+
+    /// Writes the bytes, all or none.
+    fn put(self, bytes: &[u8]) -> Result<(), Failure> {
+        let size = self.buffer.len();
+        if let Some(needed) = self.needed {
+            needed.write(bytes.len());
+        }
+        if size > 0 && size < bytes.len() {
+            return Err(Failure::room(size, bytes.len()));
+        }
+        put_bytes(self.buffer, bytes);
+        Ok(())
+    }
+}
+
+/// Where C wants structs.
+struct ArrayRoom<'a, T> {
+    array: &'a mut [MaybeUninit<T>],
     count: Option<&'a mut MaybeUninit<usize>>,
 }
 
-impl<'a> AttemptRoom<'a> {
+impl<'a, T> ArrayRoom<'a, T> {
     /// NULL with capacity 0 asks for `count` alone.
     ///
     /// # Safety
-    /// `pointer` is NULL, or is aligned and points to `capacity` attempts that may
+    /// `pointer` is NULL, or is aligned and points to `capacity` structs that may
     /// be written, and that nobody else uses for as long as the result is used.
     unsafe fn new(
-        pointer: *mut CAttempt,
+        argument: &str,
+        pointer: *mut T,
         capacity: usize,
         count: Option<&'a mut MaybeUninit<usize>>,
     ) -> Result<Self, Failure> {
@@ -278,9 +323,9 @@ impl<'a> AttemptRoom<'a> {
             return Ok(Self { array, count });
         }
         if pointer.is_null() {
-            return Err(Failure::null("attempts"));
+            return Err(Failure::null(argument));
         }
-        check_size("attempts", capacity.saturating_mul(size_of::<CAttempt>()))?;
+        check_size(argument, capacity.saturating_mul(size_of::<T>()))?;
         // SAFETY: not null, and not longer than an allocation can be, by the
         // checks above; aligned, writable and ours alone by the caller's promise.
         // `MaybeUninit` asks for no contents.
@@ -288,17 +333,17 @@ impl<'a> AttemptRoom<'a> {
         Ok(Self { array, count })
     }
 
-    /// Writes the attempts, or as many as there is room for.
-    fn put(self, attempts: &[Attempt]) -> Result<(), Failure> {
+    /// Writes what `as_struct` makes of the items, or of as many as there is room for.
+    fn put<Item>(self, items: &[Item], as_struct: impl Fn(&Item) -> T) -> Result<(), Failure> {
         if let Some(count) = self.count {
-            count.write(attempts.len());
+            count.write(items.len());
         }
-        for (place, attempt) in self.array.iter_mut().zip(attempts) {
-            place.write(CAttempt::of(attempt));
+        for (place, item) in self.array.iter_mut().zip(items) {
+            place.write(as_struct(item));
         }
         match self.array.len() {
             0 => Ok(()),
-            room if room < attempts.len() => Err(Failure::elements(room, attempts.len())),
+            room if room < items.len() => Err(Failure::elements(room, items.len())),
             _ => Ok(()),
         }
     }

@@ -1,9 +1,11 @@
 //! How memory is imported.
 
+use super::device::{CDevice, device};
 use super::{Growing, types, wrong};
 use crate::failure::Failure;
-use crate::objects::Cancel;
+use crate::objects::{Cancel, Reservation};
 use crate::values::{self, GPUIPC_ACCESS_READ_WRITE};
+use gpuipc::DeviceId;
 use std::mem::offset_of;
 use std::time::Duration;
 
@@ -35,10 +37,29 @@ pub struct ImportOptions {
     pub types: [u8; 7],
     /// What another thread may end this import's waiting with, or NULL.
     pub cancel: *const Cancel,
+    /// The device that maps the memory by its UUID (`cuDeviceGetUuid`), the same in all
+    /// processes: then `device` is -1. Zeros: `device` says it.
+    pub device_uuid: [u8; 16],
+    /// 1: the CPU gets access, too. Of host memory only, whose address is then one for
+    /// the CPU, too. Else 0, and reading it there crashes the process.
+    pub host_access: u32,
+    /// How many `more_devices`.
+    pub more_device_count: u32,
+    /// More devices that get access (`cuMemSetAccess`), each of which must be a peer of
+    /// the memory's GPU. A legacy mapping cannot: it is for one device. Read during the
+    /// call only.
+    pub more_devices: *const CDevice,
+    /// Where to map, instead of at an address that the driver chooses, or NULL. It must
+    /// have room for the sum of the handles' `base_size` from `place_offset` on. Only
+    /// descriptors and fabric handles can, and memory of a pool cannot. The mapping
+    /// keeps the addresses; the object may be freed.
+    pub place: *const Reservation,
+    /// Bytes from the base of `place`, a multiple of the granularity; without `place` 0.
+    pub place_offset: usize,
 }
 
 const _: () = assert!(
-    size_of::<ImportOptions>() == 40 && align_of::<ImportOptions>() == 8,
+    size_of::<ImportOptions>() == 88 && align_of::<ImportOptions>() == 8,
     "C callers were compiled with this size"
 );
 const _: () = assert!(
@@ -48,16 +69,22 @@ const _: () = assert!(
         && offset_of!(ImportOptions, timeout_ms) == 20
         && offset_of!(ImportOptions, type_count) == 24
         && offset_of!(ImportOptions, types) == 25
-        && offset_of!(ImportOptions, cancel) == 32,
+        && offset_of!(ImportOptions, cancel) == 32
+        && offset_of!(ImportOptions, device_uuid) == 40
+        && offset_of!(ImportOptions, host_access) == 56
+        && offset_of!(ImportOptions, more_device_count) == 60
+        && offset_of!(ImportOptions, more_devices) == 64
+        && offset_of!(ImportOptions, place) == 72
+        && offset_of!(ImportOptions, place_offset) == 80,
     "C callers were compiled with these places, which leave no padding"
 );
 
 // SAFETY: repr(C), the size first, no padding by the assertions above; numbers
-// and a pointer take any bytes.
+// and pointers take any bytes.
 unsafe impl Growing for ImportOptions {
     const NAME: &'static str = "gpuipc_import_options";
-    // The first one ended before `cancel`.
-    const PUBLISHED: &'static [usize] = &[32, 40];
+    // The first one ended before `cancel`, the second one before `device_uuid`.
+    const PUBLISHED: &'static [usize] = &[32, 40, 88];
 
     fn defaults() -> Self {
         Self {
@@ -69,19 +96,48 @@ unsafe impl Growing for ImportOptions {
             type_count: 0,
             types: [0; 7],
             cancel: core::ptr::null(),
+            device_uuid: [0; 16],
+            host_access: 0,
+            more_device_count: 0,
+            more_devices: core::ptr::null(),
+            place: core::ptr::null(),
+            place_offset: 0,
         }
     }
 }
 
 impl ImportOptions {
     /// The library's options, if every field has a value that it can have, with
-    /// what the pointer leads to.
-    pub(crate) fn check(&self, cancel: Option<&Cancel>) -> Result<gpuipc::ImportOptions, Failure> {
+    /// what the pointers lead to.
+    pub(crate) fn check(
+        &self,
+        cancel: Option<&Cancel>,
+        place: Option<&Reservation>,
+        more: &[CDevice],
+    ) -> Result<gpuipc::ImportOptions, Failure> {
         let mut options = gpuipc::ImportOptions::default();
-        match self.device {
-            -1 => {}
-            0.. => options = options.device(self.device),
-            _ => return Err(wrong("device", self.device, "it is an ordinal, or -1")),
+        if let Some(device) = device("device", self.device, self.device_uuid)? {
+            options = options.device(device);
+        }
+        if !more.is_empty() {
+            let more: Result<Vec<DeviceId>, Failure> = more.iter().map(CDevice::check).collect();
+            options = options.more_devices(&more?);
+        }
+        match self.host_access {
+            0 => {}
+            1 => options = options.host_access(true),
+            other => return Err(wrong("host_access", other, "it is 0 or 1")),
+        }
+        match place {
+            Some(place) => options = options.place(&place.reservation, self.place_offset),
+            None if self.place_offset == 0 => {}
+            None => {
+                return Err(wrong(
+                    "place_offset",
+                    self.place_offset,
+                    "without place it is 0",
+                ));
+            }
         }
         let access = values::access(self.access).ok_or_else(|| {
             wrong(

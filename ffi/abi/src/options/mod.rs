@@ -6,10 +6,12 @@
 
 #![allow(unsafe_code)] // the promise of `Growing`
 
+mod device;
 mod export;
 mod import;
 mod open;
 
+pub use device::CDevice;
 pub use export::ExportOptions;
 pub use import::ImportOptions;
 pub use open::OpenOptions;
