@@ -19,14 +19,17 @@
 
 #include "gpuipc.h"
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace gpuipcxx {
@@ -57,7 +60,18 @@ enum class memory : std::uint32_t {
     cuda_malloc = GPUIPC_MEMORY_CUDA_MALLOC,
     vmm_fd = GPUIPC_MEMORY_VMM_FD,
     vmm_fabric = GPUIPC_MEMORY_VMM_FABRIC,
+    segments = GPUIPC_MEMORY_SEGMENTS,
+    pool = GPUIPC_MEMORY_POOL,
+    host_numa = GPUIPC_MEMORY_HOST_NUMA,
 };
+enum class verdict : std::uint32_t {
+    other = GPUIPC_VERDICT_OTHER,
+    yes = GPUIPC_VERDICT_YES,
+    perhaps = GPUIPC_VERDICT_PERHAPS,
+    no = GPUIPC_VERDICT_NO,
+};
+// A GPU's UUID, the same in all processes.
+using uuid = std::array<std::uint8_t, 16>;
 
 // The category of GPUIPC_... statuses.
 inline const std::error_category &category() noexcept {
@@ -143,17 +157,27 @@ T get(gpuipc_status (*getter)(const Object *, T *), const Object *object) {
     return value;
 }
 
-template <class Object>
-std::vector<gpuipc_attempt> attempts(gpuipc_status (*list)(const Object *, gpuipc_attempt *, std::size_t,
-                                                           std::size_t *),
-                                     const Object *object) {
+// What an array function of C writes.
+template <class T, class Object>
+std::vector<T> array(gpuipc_status (*list)(const Object *, T *, std::size_t, std::size_t *), const Object *object) {
     std::size_t count = 0;
     check(list(object, nullptr, 0, &count));
-    std::vector<gpuipc_attempt> attempts(count);
+    std::vector<T> all(count);
     if (count > 0) {
-        check(list(object, attempts.data(), count, nullptr));
+        check(list(object, all.data(), count, nullptr));
     }
-    return attempts;
+    return all;
+}
+
+// What a text function of C writes.
+template <class Object>
+std::string text(gpuipc_status (*put)(const Object *, char *, std::size_t, std::size_t *), const Object *object) {
+    std::size_t needed = 0;
+    check(put(object, nullptr, 0, &needed));
+    std::string text(needed, '\0');
+    check(put(object, text.data(), needed, nullptr));
+    text.resize(needed - 1);
+    return text;
 }
 
 // The types for a struct of C; more than it has room for are refused by the library.
@@ -174,8 +198,21 @@ struct open_options {
 };
 
 struct export_options {
-    std::vector<type> types; // empty: all that the memory allows
+    std::vector<type> types;   // empty: all that the memory allows
+    bool fd_on_demand = false; // no descriptor before an importer asks for one
 };
+
+namespace detail {
+
+inline gpuipc_export_options as_c(const export_options &options) noexcept {
+    gpuipc_export_options c;
+    gpuipc_export_options_init(&c, sizeof c);
+    put_types(options.types, c.type_count, c.types);
+    c.fd_on_demand = options.fd_on_demand ? 1 : 0;
+    return c;
+}
+
+} // namespace detail
 
 // Ends other threads' imports.
 class cancel {
@@ -192,14 +229,88 @@ class cancel {
     detail::owner<gpuipc_cancel, gpuipc_cancel_free> object_;
 };
 
+// Address space for imports; what is mapped in it keeps it. Made by ipc::reserve and
+// mem::unmap.
+class reservation {
+  public:
+    reservation() noexcept = default;
+    explicit reservation(gpuipc_reservation *object) noexcept : object_(object) {}
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+    const gpuipc_reservation *get() const noexcept { return object_.get(); }
+    void reset() noexcept { object_.reset(); }
+
+    std::uint64_t base() const { return detail::get(gpuipc_reservation_base, get()); }
+    std::size_t size() const { return detail::get(gpuipc_reservation_size, get()); }
+
+  private:
+    detail::owner<gpuipc_reservation, gpuipc_reservation_free> object_;
+};
+
+// A GPU, by this process's ordinal or by its UUID.
+using device_id = std::variant<int, uuid>;
+
 struct import_options {
-    std::optional<int> device; // none: the current context's
+    std::optional<device_id> device;     // none: the current context's
+    std::vector<device_id> more_devices; // others that get access
+    bool host_access = false;            // the CPU, too, to host memory
+    const reservation *place = nullptr;  // where to map; none: a new address
+    std::size_t place_offset = 0;        // bytes from its base
     gpuipcxx::access access = gpuipcxx::access::read_write;
     bool require_live = false;
     std::chrono::milliseconds timeout{0}; // 0: GPUIPC_TIMEOUT_MS, else five seconds
     std::vector<type> types;              // empty: GPUIPC_TYPES, else all
     const gpuipcxx::cancel *cancel = nullptr;
 };
+
+namespace detail {
+
+inline gpuipc_device as_c(const device_id &device) noexcept {
+    gpuipc_device c{};
+    if (const uuid *by_uuid = std::get_if<uuid>(&device)) {
+        c.ordinal = -1;
+        std::memcpy(c.uuid, by_uuid->data(), by_uuid->size());
+    } else {
+        c.ordinal = *std::get_if<int>(&device);
+    }
+    return c;
+}
+
+// C's options, with what they point to.
+class c_import_options {
+  public:
+    explicit c_import_options(const import_options &options) {
+        gpuipc_import_options_init(&c_, sizeof c_);
+        if (options.device) {
+            const gpuipc_device device = as_c(*options.device);
+            c_.device = device.ordinal;
+            std::memcpy(c_.device_uuid, device.uuid, sizeof device.uuid);
+        }
+        for (const device_id &device : options.more_devices) {
+            more_.push_back(as_c(device));
+        }
+        c_.more_devices = more_.data();
+        c_.more_device_count = static_cast<std::uint32_t>(more_.size());
+        c_.host_access = options.host_access ? 1 : 0;
+        c_.place = options.place != nullptr ? options.place->get() : nullptr;
+        c_.place_offset = options.place_offset;
+        c_.access = static_cast<std::uint32_t>(options.access);
+        c_.require_live = options.require_live ? 1 : 0;
+        // C's 0 is the default, so no less than 1 ms can be asked for.
+        const auto ms = options.timeout.count();
+        c_.timeout_ms = ms > UINT32_MAX ? UINT32_MAX : ms < 0 ? 1 : static_cast<std::uint32_t>(ms);
+        put_types(options.types, c_.type_count, c_.types);
+        c_.cancel = options.cancel != nullptr ? options.cancel->get() : nullptr;
+    }
+    c_import_options(const c_import_options &) = delete;
+    c_import_options &operator=(const c_import_options &) = delete;
+    const gpuipc_import_options *get() const noexcept { return &c_; }
+
+  private:
+    std::vector<gpuipc_device> more_;
+    gpuipc_import_options c_;
+};
+
+} // namespace detail
 
 // Memory on offer; its end ends the offer.
 class exported {
@@ -212,16 +323,10 @@ class exported {
 
     // All handles, one after the other: what the importer needs.
     std::vector<std::uint8_t> bytes() const {
-        std::size_t needed = 0;
-        detail::check(gpuipc_exported_bytes(get(), nullptr, 0, &needed));
-        std::vector<std::uint8_t> bytes(needed);
-        detail::check(gpuipc_exported_bytes(get(), bytes.data(), needed, nullptr));
-        return bytes;
+        return detail::array(gpuipc_exported_bytes, get());
     }
     std::size_t handle_count() const { return detail::get(gpuipc_exported_handle_count, get()); }
-    std::vector<gpuipc_attempt> attempts() const {
-        return detail::attempts(gpuipc_exported_attempt_list, get());
-    }
+    std::vector<gpuipc_attempt> attempts() const { return detail::array(gpuipc_exported_attempt_list, get()); }
 
   private:
     detail::owner<gpuipc_exported, gpuipc_exported_free> object_;
@@ -235,6 +340,13 @@ class mem {
     explicit operator bool() const noexcept { return object_ != nullptr; }
     const gpuipc_mem *get() const noexcept { return object_.get(); }
     void reset() noexcept { object_.reset(); }
+    // Unmaps, and gives the addresses for another import's place; an empty one where
+    // there are none to give.
+    reservation unmap() {
+        gpuipc_reservation *made = nullptr;
+        detail::check(gpuipc_mem_unmap(object_.release(), &made));
+        return reservation(made);
+    }
 
     std::uint64_t ptr() const { return detail::get(gpuipc_mem_ptr, get()); }
     std::size_t size() const { return detail::get(gpuipc_mem_len, get()); }
@@ -243,7 +355,7 @@ class mem {
     gpuipcxx::liveness liveness() const {
         return static_cast<gpuipcxx::liveness>(detail::get(gpuipc_mem_liveness, get()));
     }
-    std::vector<gpuipc_attempt> attempts() const { return detail::attempts(gpuipc_mem_attempt_list, get()); }
+    std::vector<gpuipc_attempt> attempts() const { return detail::array(gpuipc_mem_attempt_list, get()); }
     void read(std::size_t offset, void *to, std::size_t size) const {
         detail::check(gpuipc_mem_read(get(), offset, static_cast<std::uint8_t *>(to), size));
     }
@@ -277,6 +389,62 @@ class buffer {
     detail::owner<gpuipc_buffer, gpuipc_buffer_free> object_;
 };
 
+// What is to be expected of an import.
+struct outlook {
+    bool is_importable = false;              // an import is worth trying
+    bool is_own = false;                     // this process's own memory
+    std::vector<gpuipc_type_outlook> types;  // in the order in which they would be tried
+    gpuipc_status problem = GPUIPC_OK;       // what no type could help
+    std::string problem_text;
+};
+
+// A buffer with every way to reach it: registered here, or described by a peer. Its
+// end ends the offer, or unmaps.
+class registered {
+  public:
+    registered() noexcept = default;
+    explicit registered(gpuipc_registered *object) noexcept : object_(object) {}
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+    const gpuipc_registered *get() const noexcept { return object_.get(); }
+    void reset() noexcept { object_.reset(); }
+
+    // The bytes for peers.
+    std::vector<std::uint8_t> bytes() const { return detail::array(gpuipc_registered_bytes, get()); }
+    std::vector<std::uint8_t> handles() const { return detail::array(gpuipc_registered_handles, get()); }
+    // The address here; none where only a transport leads to the memory.
+    std::optional<std::uint64_t> data() const {
+        const std::uint64_t data = detail::get(gpuipc_registered_data, get());
+        return data != 0 ? std::optional<std::uint64_t>(data) : std::nullopt;
+    }
+    std::uint64_t size() const { return detail::get(gpuipc_registered_size, get()); }
+    std::uint64_t original_ptr() const { return detail::get(gpuipc_registered_original_ptr, get()); }
+    gpuipc_owner owner() const { return detail::get(gpuipc_registered_owner, get()); }
+    std::vector<gpuipc_transport> transports() const { return detail::array(gpuipc_registered_transports, get()); }
+    // For gpuipc_mem_type_used and its like, as long as this lives; NULL in the owner.
+    const gpuipc_mem *mapping() const { return detail::get(gpuipc_registered_mapping, get()); }
+    // Why there is no way by the GPU; its status is GPUIPC_OK if nothing failed.
+    gpuipc_error gpu_error() const { return detail::get(gpuipc_registered_gpu_error, get()); }
+    std::string gpu_error_text() const { return detail::text(gpuipc_registered_gpu_error_text, get()); }
+    std::vector<gpuipc_attempt> gpu_error_attempts() const {
+        return detail::array(gpuipc_registered_gpu_error_attempts, get());
+    }
+
+  private:
+    detail::owner<gpuipc_registered, gpuipc_registered_free> object_;
+};
+
+// A transport of a registered memory; more bytes than there is room for are refused by
+// the library.
+inline gpuipc_transport make_transport(std::uint32_t kind, const void *bytes, std::size_t length) noexcept {
+    gpuipc_transport made{};
+    made.kind = kind;
+    made.length = length < UINT32_MAX ? static_cast<std::uint32_t>(length) : UINT32_MAX;
+    if (length > 0) {
+        std::memcpy(made.bytes, bytes, length <= sizeof made.bytes ? length : 0);
+    }
+    return made;
+}
+
 // The library, opened.
 class ipc {
   public:
@@ -302,7 +470,7 @@ class ipc {
         return mem(made);
     }
     mem import_memory(const std::uint8_t *handles, std::size_t len, const import_options &options,
-                      std::error_code &code) const noexcept {
+                      std::error_code &code) const {
         gpuipc_mem *made = nullptr;
         detail::check(do_import(handles, len, options, &made), code);
         return mem(made);
@@ -310,6 +478,51 @@ class ipc {
     mem import_memory(const std::vector<std::uint8_t> &handles, const import_options &options = {}) const {
         return import_memory(handles.data(), handles.size(), options);
     }
+    // Whether an import would work, by type and with reasons. Maps nothing.
+    outlook can_import(const std::uint8_t *handles, std::size_t len, const import_options &options = {}) const {
+        const detail::c_import_options c(options);
+        gpuipc_outlook *made = nullptr;
+        detail::check(gpuipc_can_import(get(), handles, len, c.get(), &made));
+        const detail::owner<gpuipc_outlook, gpuipc_outlook_free> object(made);
+        outlook said;
+        said.is_importable = detail::get(gpuipc_outlook_is_importable, made) == 1;
+        said.is_own = detail::get(gpuipc_outlook_is_own, made) == 1;
+        said.types = detail::array(gpuipc_outlook_types, made);
+        said.problem = detail::get(gpuipc_outlook_problem, made);
+        said.problem_text = detail::text(gpuipc_outlook_problem_text, made);
+        return said;
+    }
+    outlook can_import(const std::vector<std::uint8_t> &handles, const import_options &options = {}) const {
+        return can_import(handles.data(), handles.size(), options);
+    }
+    // Address space, a multiple of the granularity, for import_options::place.
+    reservation reserve(std::size_t size) const {
+        gpuipc_reservation *made = nullptr;
+        detail::check(gpuipc_reservation_new(get(), size, &made));
+        return reservation(made);
+    }
+    // A whole reservation of the caller's, who frees it after all that uses it.
+    reservation reservation_of_caller(std::uint64_t base, std::size_t size) const {
+        gpuipc_reservation *made = nullptr;
+        detail::check(gpuipc_reservation_of_caller(get(), base, size, &made));
+        return reservation(made);
+    }
+    registered register_memory(std::uint64_t ptr, std::size_t len,
+                               const std::vector<gpuipc_transport> &transports = {},
+                               const export_options &options = {}) const {
+        const gpuipc_export_options c = detail::as_c(options);
+        gpuipc_registered *made = nullptr;
+        detail::check(gpuipc_register(get(), ptr, len, transports.data(), transports.size(), &c, &made));
+        return registered(made);
+    }
+    registered deserialize(const std::vector<std::uint8_t> &bytes, const import_options &options = {}) const {
+        const detail::c_import_options c(options);
+        gpuipc_registered *made = nullptr;
+        detail::check(gpuipc_deserialize(get(), bytes.data(), bytes.size(), c.get(), &made));
+        return registered(made);
+    }
+    // Closes connections to other processes that are kept for the next import.
+    void close_idle_connections() const { detail::check(gpuipc_close_idle_connections(get())); }
     buffer allocate(int device, gpuipcxx::memory memory, std::size_t len) const {
         gpuipc_buffer *made = nullptr;
         detail::check(gpuipc_buffer_new(get(), device, static_cast<std::uint32_t>(memory), len, &made));
@@ -331,24 +544,13 @@ class ipc {
     }
     gpuipc_status do_export(std::uint64_t ptr, std::size_t len, const export_options &options,
                             gpuipc_exported **made) const noexcept {
-        gpuipc_export_options c;
-        gpuipc_export_options_init(&c, sizeof c);
-        detail::put_types(options.types, c.type_count, c.types);
+        const gpuipc_export_options c = detail::as_c(options);
         return gpuipc_export_with(get(), ptr, len, &c, made);
     }
     gpuipc_status do_import(const std::uint8_t *handles, std::size_t len, const import_options &options,
-                            gpuipc_mem **made) const noexcept {
-        gpuipc_import_options c;
-        gpuipc_import_options_init(&c, sizeof c);
-        c.device = options.device.value_or(-1);
-        c.access = static_cast<std::uint32_t>(options.access);
-        c.require_live = options.require_live ? 1 : 0;
-        // C's 0 is the default, so no less than 1 ms can be asked for.
-        const auto ms = options.timeout.count();
-        c.timeout_ms = ms > UINT32_MAX ? UINT32_MAX : ms < 0 ? 1 : static_cast<std::uint32_t>(ms);
-        detail::put_types(options.types, c.type_count, c.types);
-        c.cancel = options.cancel != nullptr ? options.cancel->get() : nullptr;
-        return gpuipc_import(get(), handles, len, &c, made);
+                            gpuipc_mem **made) const {
+        const detail::c_import_options c(options);
+        return gpuipc_import(get(), handles, len, c.get(), made);
     }
 
     detail::owner<::gpuipc, gpuipc_close> object_;

@@ -25,9 +25,11 @@ template <class Owner> constexpr bool move_only() {
 }
 static_assert(move_only<gpuipcxx::ipc>() && move_only<gpuipcxx::exported>() && move_only<gpuipcxx::mem>());
 static_assert(move_only<gpuipcxx::buffer>() && move_only<gpuipcxx::cancel>());
+static_assert(move_only<gpuipcxx::reservation>() && move_only<gpuipcxx::registered>());
 static_assert(std::is_base_of_v<std::system_error, gpuipcxx::error>);
 
 static constexpr std::size_t size = 1 << 20;
+static constexpr std::size_t granularity = 2 << 20;
 
 template <class Call> gpuipcxx::error thrown(Call call) {
     try {
@@ -65,6 +67,82 @@ static void importer(int from) {
     CHECK(thrown([&] { mem.ptr(); }).status() == GPUIPC_NULL_ARGUMENT);
     moved.reset();
     CHECK(!moved && write(from, "d", 1) == 1);
+}
+
+// Memory of several allocations, of another process: every wrapper that an import has.
+static void importer_of_segments(int from) {
+    std::vector<std::uint8_t> bytes(2 * GPUIPC_HANDLE_BYTES), form(128 + 72 + bytes.size());
+    CHECK(read(from, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    CHECK(read(from, form.data(), form.size()) == static_cast<ssize_t>(form.size()));
+    const gpuipcxx::ipc ipc;
+    gpuipcxx::uuid uuid;
+    std::memcpy(uuid.data(), bytes.data() + offsetof(gpuipc_mem_handle, device_uuid), uuid.size());
+
+    gpuipcxx::import_options options;
+    options.device = uuid;
+    options.more_devices = {0, uuid};
+    const gpuipcxx::outlook outlook = ipc.can_import(bytes, options);
+    CHECK(outlook.is_importable && !outlook.is_own && outlook.problem == GPUIPC_OK && outlook.problem_text.empty());
+    CHECK(outlook.types.size() == 1 && outlook.types[0].verdict == GPUIPC_VERDICT_YES);
+    CHECK(ipc.can_import(bytes.data(), GPUIPC_HANDLE_BYTES).problem == GPUIPC_NOT_ONE_WINDOW);
+
+    gpuipcxx::reservation place = ipc.reserve(4 * granularity);
+    const std::uint64_t base = place.base();
+    CHECK(place && place.size() == 4 * granularity && base != 0);
+    options.place = &place;
+    options.place_offset = granularity;
+    gpuipcxx::mem mem = ipc.import_memory(bytes, options);
+    place.reset();
+    CHECK(mem.ptr() == base + granularity && mem.size() == 2 * granularity);
+    char text[16] = "";
+    mem.read(granularity - 4, text, 9);
+    CHECK(std::strcmp(text, "from C++") == 0);
+    place = mem.unmap();
+    CHECK(!mem && place && place.base() == base);
+    CHECK(ipc.reservation_of_caller(base, place.size()).base() == base);
+    options.place_offset = 0;
+    mem = ipc.import_memory(bytes, options);
+    CHECK(mem.ptr() == base);
+
+    const gpuipcxx::registered peer = ipc.deserialize(form);
+    CHECK(peer && peer.data() && peer.size() == 2 * granularity && peer.bytes() == form);
+    CHECK(peer.handles() == bytes && peer.gpu_error().status == GPUIPC_OK);
+    CHECK(peer.gpu_error_text().empty() && peer.gpu_error_attempts().empty());
+    CHECK(gpuipcxx::detail::get(gpuipc_mem_ptr, peer.mapping()) == *peer.data());
+    CHECK(peer.transports().size() == 1 && peer.transports()[0].kind == 7);
+    CHECK(peer.transports()[0].length == 4 && std::memcmp(peer.transports()[0].bytes, "rkey", 4) == 0);
+    CHECK(peer.owner().pid == static_cast<std::uint32_t>(getppid()));
+    gpuipcxx::import_options no_way;
+    no_way.types = {gpuipcxx::type::runtime_ipc};
+    const gpuipcxx::registered far = ipc.deserialize(form, no_way);
+    CHECK(!far.data() && far.mapping() == nullptr && far.original_ptr() != 0);
+    CHECK(far.gpu_error().status == GPUIPC_NO_TYPE_WORKED && !far.gpu_error_text().empty());
+    CHECK(far.gpu_error_attempts().size() == 1);
+    ipc.close_idle_connections();
+    CHECK(write(from, "d", 1) == 1);
+}
+
+static void segments(const gpuipcxx::ipc &ipc, int to) {
+    const gpuipcxx::buffer buffer = ipc.allocate(0, gpuipcxx::memory::segments, 2 * granularity);
+    buffer.write(granularity - 4, "from C++", 9);
+    gpuipcxx::export_options options;
+    options.fd_on_demand = true;
+    const gpuipcxx::registered registered =
+        ipc.register_memory(buffer.ptr(), buffer.size(), {gpuipcxx::make_transport(7, "rkey", 4)}, options);
+    CHECK(registered.data() == buffer.ptr() && registered.mapping() == nullptr);
+    const std::vector<std::uint8_t> handles = registered.handles(), bytes = registered.bytes();
+    CHECK(handles.size() == 2 * GPUIPC_HANDLE_BYTES);
+    CHECK(write(to, handles.data(), handles.size()) == static_cast<ssize_t>(handles.size()));
+    CHECK(write(to, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    CHECK(ipc.can_import(handles).is_own && ipc.import_memory(handles).ptr() == buffer.ptr());
+    CHECK(thrown([&] { ipc.register_memory(buffer.ptr(), 1, {gpuipcxx::make_transport(1, "", 65)}); }).status() ==
+          GPUIPC_INVALID_ARGUMENT);
+    char done;
+    CHECK(read(to, &done, 1) == 1);
+    for (const gpuipcxx::memory kind : {gpuipcxx::memory::pool, gpuipcxx::memory::host_numa}) {
+        const gpuipcxx::buffer other = ipc.allocate(0, kind, size);
+        CHECK(ipc.export_memory(other.ptr(), size).handle_count() == 1);
+    }
 }
 
 static void errors(const gpuipcxx::ipc &ipc, const std::vector<std::uint8_t> &bytes, std::uint64_t ptr) {
@@ -110,6 +188,7 @@ int main() {
     if (child == 0) {
         close(ends[0]);
         importer(ends[1]);
+        importer_of_segments(ends[1]);
         return 0;
     }
     close(ends[1]);
@@ -130,6 +209,7 @@ int main() {
     CHECK(read(ends[0], &done, 1) == 1);
     buffer.read(4096, text, sizeof text);
     CHECK(std::strcmp(text, "and back") == 0);
+    segments(ipc, ends[0]);
     int status = 1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 
