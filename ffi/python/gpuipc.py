@@ -28,12 +28,12 @@ import ctypes
 import enum
 import os
 import threading
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 __all__ = [
     "ABI_VERSION", "Access", "Attempt", "Buffer", "Cancel", "CodeKind", "Error", "Exported", "HANDLE_BYTES",
-    "HandleType", "Ipc", "Liveness", "LogLevel", "Mem", "Memory", "Status", "Trust", "View", "is_forked",
-    "set_log", "version",
+    "HandleType", "Ipc", "Liveness", "LogLevel", "Mem", "Memory", "Outlook", "Owner", "Registered", "Reservation",
+    "Status", "Transport", "Trust", "TypeOutlook", "Verdict", "View", "handle_check", "is_forked", "set_log", "version",
 ]
 
 HANDLE_BYTES = 384
@@ -75,6 +75,13 @@ class Memory(enum.IntEnum):
     HOST_NUMA = 6
 
 
+class Verdict(enum.IntEnum):
+    OTHER = 0
+    YES = 1
+    PERHAPS = 2
+    NO = 3
+
+
 class CodeKind(enum.IntEnum):
     NONE = 0
     DRIVER = 1
@@ -105,6 +112,7 @@ class Status(enum.IntEnum):
     HANDLE_NEWER = 22
     HANDLE_DAMAGED = 23
     HANDLE_FIELD = 24
+    REGISTERED_MEMORY = 25
     DRIVER_LIBRARY = 40
     DRIVER_SYMBOL = 41
     DRIVER_CALL = 42
@@ -118,10 +126,17 @@ class Status(enum.IntEnum):
     OTHER_HOST = 84
     UNSUPPORTED = 85
     CANCELLED = 86
+    NOT_ONE_WINDOW = 87
+    MULTICAST_UNAVAILABLE = 100
+    MULTICAST_TEAM = 101
 
 
 class Attempt(NamedTuple):
-    """One way that was tried and did not work. `step` and `reason` are numbers of gpuipc.h."""
+    """One way that was tried and did not work. `step` and `reason` are numbers of gpuipc.h.
+
+    `segment` is the one of several at which it ended, else None; `peers` are the UUIDs of the importing GPU
+    and the memory's where there is no way between those, else None.
+    """
 
     handle_type: int
     step: int
@@ -132,6 +147,41 @@ class Attempt(NamedTuple):
     step_text: str
     reason_text: str
     hint_text: str
+    segment: Optional[int] = None
+    peers: Optional[Tuple[bytes, bytes]] = None
+
+
+class TypeOutlook(NamedTuple):
+    """What is to be expected of one type of sharing; `attempt` says why not, with Verdict.NO."""
+
+    handle_type: HandleType
+    verdict: Verdict
+    attempt: Optional[Attempt]
+
+
+class Outlook(NamedTuple):
+    """What is to be expected of an import. `problem` is what no type could help, else None."""
+
+    is_importable: bool
+    is_own: bool
+    types: Tuple[TypeOutlook, ...]
+    problem: Optional["Error"]
+
+
+class Transport(NamedTuple):
+    """Another way to a registered memory: a number and 1 to 64 bytes of the caller's."""
+
+    kind: int
+    data: bytes
+
+
+class Owner(NamedTuple):
+    """Who registered a memory. The pid is for messages, never an identity."""
+
+    process_id: bytes
+    host_id: bytes
+    pid: int
+    pid_namespace: int
 
 
 class Error(Exception):
@@ -155,8 +205,26 @@ _p, _size, _u32, _i32, _u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32,
 
 class _CAttempt(ctypes.Structure):
     _fields_ = [("handle_type", _u32), ("step", _u32), ("reason", _u32), ("code_kind", _u32), ("code", _i32),
-                ("reserved", _u32), ("elapsed_ns", _u64), ("step_text", ctypes.c_char_p),
-                ("reason_text", ctypes.c_char_p), ("hint_text", ctypes.c_char_p), ("reserved_long", _u64)]
+                ("segment", _u32), ("elapsed_ns", _u64), ("step_text", ctypes.c_char_p),
+                ("reason_text", ctypes.c_char_p), ("hint_text", ctypes.c_char_p), ("reserved_long", _u64),
+                ("peer_from", ctypes.c_uint8 * 16), ("peer_to", ctypes.c_uint8 * 16)]
+
+
+class _CTypeOutlook(ctypes.Structure):
+    _fields_ = [("handle_type", _u32), ("verdict", _u32), ("attempt", _CAttempt)]
+
+
+class _CDevice(ctypes.Structure):
+    _fields_ = [("ordinal", _i32), ("reserved", _u32), ("uuid", ctypes.c_uint8 * 16)]
+
+
+class _CTransport(ctypes.Structure):
+    _fields_ = [("kind", _u32), ("length", _u32), ("bytes", ctypes.c_uint8 * 64)]
+
+
+class _COwner(ctypes.Structure):
+    _fields_ = [("process_id", ctypes.c_uint8 * 16), ("host_id", ctypes.c_uint8 * 16), ("pid", _u32),
+                ("pid_namespace", _u32)]
 
 
 class _CError(ctypes.Structure):
@@ -170,12 +238,15 @@ class _OpenOptions(ctypes.Structure):
 
 
 class _ExportOptions(ctypes.Structure):
-    _fields_ = [("struct_size", _size), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7)]
+    _fields_ = [("struct_size", _size), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7),
+                ("fd_on_demand", _u32), ("reserved", _u32)]
 
 
 class _ImportOptions(ctypes.Structure):
     _fields_ = [("struct_size", _size), ("device", _i32), ("access", _u32), ("require_live", _u32),
-                ("timeout_ms", _u32), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7), ("cancel", _p)]
+                ("timeout_ms", _u32), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7), ("cancel", _p),
+                ("device_uuid", ctypes.c_uint8 * 16), ("host_access", _u32), ("more_device_count", _u32),
+                ("more_devices", ctypes.POINTER(_CDevice)), ("place", _p), ("place_offset", _size)]
 
 
 _LOG_CALLBACK = ctypes.CFUNCTYPE(None, _p, _u32, ctypes.c_char_p, ctypes.c_char_p)
@@ -185,6 +256,7 @@ _FUNCTIONS = {
     "gpuipc_open_with": (_u32, [_p, _p]),
     "gpuipc_open_options_init": (_u32, [_p, _size]),
     "gpuipc_close": (None, [_p]),
+    "gpuipc_close_idle_connections": (_u32, [_p]),
     "gpuipc_version": (_u32, []),
     "gpuipc_abi_version": (_u32, []),
     "gpuipc_is_forked": (_u32, []),
@@ -204,7 +276,34 @@ _FUNCTIONS = {
     "gpuipc_mem_attempt_list": (_u32, [_p, _p, _size, _p]),
     "gpuipc_mem_read": (_u32, [_p, _size, _p, _size]),
     "gpuipc_mem_write": (_u32, [_p, _size, _p, _size]),
+    "gpuipc_mem_unmap": (_u32, [_p, _p]),
     "gpuipc_mem_free": (None, [_p]),
+    "gpuipc_reservation_new": (_u32, [_p, _size, _p]),
+    "gpuipc_reservation_of_caller": (_u32, [_p, _u64, _size, _p]),
+    "gpuipc_reservation_base": (_u32, [_p, _p]),
+    "gpuipc_reservation_size": (_u32, [_p, _p]),
+    "gpuipc_reservation_free": (None, [_p]),
+    "gpuipc_can_import": (_u32, [_p, _p, _size, _p, _p]),
+    "gpuipc_outlook_is_importable": (_u32, [_p, _p]),
+    "gpuipc_outlook_is_own": (_u32, [_p, _p]),
+    "gpuipc_outlook_types": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_outlook_problem": (_u32, [_p, _p]),
+    "gpuipc_outlook_problem_text": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_outlook_free": (None, [_p]),
+    "gpuipc_register": (_u32, [_p, _u64, _size, _p, _size, _p, _p]),
+    "gpuipc_deserialize": (_u32, [_p, _p, _size, _p, _p]),
+    "gpuipc_registered_bytes": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_registered_handles": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_registered_data": (_u32, [_p, _p]),
+    "gpuipc_registered_size": (_u32, [_p, _p]),
+    "gpuipc_registered_original_ptr": (_u32, [_p, _p]),
+    "gpuipc_registered_owner": (_u32, [_p, _p]),
+    "gpuipc_registered_transports": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_registered_mapping": (_u32, [_p, _p]),
+    "gpuipc_registered_gpu_error": (_u32, [_p, _p]),
+    "gpuipc_registered_gpu_error_text": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_registered_gpu_error_attempts": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_registered_free": (None, [_p]),
     "gpuipc_buffer_new": (_u32, [_p, _i32, _u32, _size, _p]),
     "gpuipc_buffer_ptr": (_u32, [_p, _p]),
     "gpuipc_buffer_len": (_u32, [_p, _p]),
@@ -238,25 +337,44 @@ def _lib() -> ctypes.CDLL:
         return _loaded
 
 
-def _attempts(call: Callable[..., int], *arguments: Any) -> List[Attempt]:
+def _attempt(one: _CAttempt) -> Attempt:
+    peers = (bytes(one.peer_from), bytes(one.peer_to))
+    return Attempt(one.handle_type, one.step, one.reason, CodeKind(one.code_kind), one.code, one.elapsed_ns,
+                   one.step_text.decode(), one.reason_text.decode(), one.hint_text.decode(),
+                   None if one.segment == 0xFFFFFFFF else one.segment,
+                   peers if any(peers[0]) or any(peers[1]) else None)
+
+
+def _array(kind: Any, call: Callable[..., int], *arguments: Any) -> Any:
+    """What an array function gives; none if it fails."""
     count = _size()
     if call(*arguments, None, 0, ctypes.byref(count)) != 0 or count.value == 0:
-        return []
-    array = (_CAttempt * count.value)()
+        return ()
+    array = (kind * count.value)()
     call(*arguments, array, count.value, ctypes.byref(count))
-    return [Attempt(one.handle_type, one.step, one.reason, CodeKind(one.code_kind), one.code, one.elapsed_ns,
-                    one.step_text.decode(), one.reason_text.decode(), one.hint_text.decode()) for one in array]
+    return array
+
+
+def _attempts(call: Callable[..., int], *arguments: Any) -> List[Attempt]:
+    return [_attempt(one) for one in _array(_CAttempt, call, *arguments)]
+
+
+def _text(call: Callable[..., int], *arguments: Any) -> str:
+    """What a text function gives."""
+    needed = _size()
+    call(*arguments, None, 0, ctypes.byref(needed))
+    text = ctypes.create_string_buffer(max(needed.value, 1))
+    call(*arguments, text, len(text), ctypes.byref(needed))
+    return text.value.decode(errors="replace")
 
 
 def _check(status: int) -> None:
     if status == 0:
         return
-    lib, needed, numbers = _lib(), _size(), _CError()
-    lib.gpuipc_last_error(None, 0, ctypes.byref(needed))
-    text = ctypes.create_string_buffer(max(needed.value, 1))
-    lib.gpuipc_last_error(text, len(text), ctypes.byref(needed))
+    lib, numbers = _lib(), _CError()
+    text = _text(lib.gpuipc_last_error)
     lib.gpuipc_last_error_read(ctypes.byref(numbers))
-    raise Error(status, text.value.decode(errors="replace"), _attempts(lib.gpuipc_last_error_attempts),
+    raise Error(status, text, _attempts(lib.gpuipc_last_error_attempts),
                 numbers.memory_kind, numbers.code_kind, numbers.code)
 
 
@@ -293,6 +411,15 @@ class _Object:
         value = kind()
         _check(getattr(_lib(), name)(self._object, ctypes.byref(value)))
         return value.value
+
+    def _bytes(self, name: str) -> bytes:
+        call, needed = getattr(_lib(), name), _size()
+        _check(call(self._object, None, 0, ctypes.byref(needed)))
+        if needed.value == 0:
+            return b""
+        to = ctypes.create_string_buffer(needed.value)
+        _check(call(self._object, to, len(to), None))
+        return to.raw
 
     @property
     def closed(self) -> bool:
@@ -411,6 +538,107 @@ class Mem(_Memory):
         """The types that were tried before, and why each failed."""
         return _attempts(_lib().gpuipc_mem_attempt_list, self._object)
 
+    def unmap(self) -> Optional["Reservation"]:
+        """Closes it and gives its addresses, for `place` of another import; None where there are none to give."""
+        address, made = self._object, _p()
+        self._address = None
+        _check(_lib().gpuipc_mem_unmap(address, ctypes.byref(made)))
+        return Reservation(made.value) if made.value else None
+
+
+class _Mapping(Mem):
+    """A Registered's mapping, which that one gives back."""
+
+    def __init__(self, registered: "Registered", address: int, read_only: bool) -> None:
+        super().__init__(address, read_only)
+        self._registered = registered
+
+    @property
+    def _object(self) -> int:
+        self._registered._object  # raises if that is closed
+        return super()._object
+
+    def close(self) -> None:
+        self._address = None
+
+    def unmap(self) -> None:
+        raise ValueError("this mapping is a Registered's, which unmaps it")
+
+
+class Reservation(_Object):
+    """Address space for imports: see Ipc.reserve. What is mapped in it keeps it."""
+
+    _free = "gpuipc_reservation_free"
+
+    @property
+    def base(self) -> int:
+        return self._get("gpuipc_reservation_base", _u64)
+
+    @property
+    def size(self) -> int:
+        return self._get("gpuipc_reservation_size", _size)
+
+
+class Registered(_Object):
+    """A buffer with every way to reach it: registered here, or described by a peer."""
+
+    _free = "gpuipc_registered_free"
+
+    def __init__(self, address: int, read_only: bool = False) -> None:
+        super().__init__(address)
+        self._read_only = read_only
+
+    def serialize(self) -> bytes:
+        """The bytes for peers. Keep them like a password."""
+        return self._bytes("gpuipc_registered_bytes")
+
+    @property
+    def handles(self) -> bytes:
+        """Its GPU handles; none for memory that cannot be shared."""
+        return self._bytes("gpuipc_registered_handles")
+
+    @property
+    def data(self) -> Optional[int]:
+        """The address here; None where only a transport leads to the memory."""
+        return self._get("gpuipc_registered_data", _u64) or None
+
+    @property
+    def size(self) -> int:
+        return self._get("gpuipc_registered_size", _u64)
+
+    @property
+    def original_ptr(self) -> int:
+        """The address in the owner, for transports; never to be touched elsewhere."""
+        return self._get("gpuipc_registered_original_ptr", _u64)
+
+    @property
+    def owner(self) -> Owner:
+        owner = _COwner()
+        _check(_lib().gpuipc_registered_owner(self._object, ctypes.byref(owner)))
+        return Owner(bytes(owner.process_id), bytes(owner.host_id), owner.pid, owner.pid_namespace)
+
+    @property
+    def transports(self) -> List[Transport]:
+        array = _array(_CTransport, _lib().gpuipc_registered_transports, self._object)
+        return [Transport(one.kind, bytes(one.bytes[:one.length])) for one in array]
+
+    @property
+    def mapping(self) -> Optional[Mem]:
+        """The mapping of another process's memory, until this is closed; None in the owner."""
+        address = self._get("gpuipc_registered_mapping", _p)
+        return _Mapping(self, address, self._read_only) if address else None
+
+    @property
+    def gpu_error(self) -> Optional[Error]:
+        """Why there is no way by the GPU, where that was left to a transport."""
+        lib, numbers = _lib(), _CError()
+        _check(lib.gpuipc_registered_gpu_error(self._object, ctypes.byref(numbers)))
+        if numbers.status == Status.OK:
+            return None
+        return Error(numbers.status, _text(lib.gpuipc_registered_gpu_error_text, self._object),
+                     _attempts(lib.gpuipc_registered_gpu_error_attempts, self._object),
+                     numbers.memory_kind, numbers.code_kind, numbers.code)
+
 
 class Exported(_Object):
     """Memory on offer until it is closed."""
@@ -420,11 +648,7 @@ class Exported(_Object):
     @property
     def handles(self) -> bytes:
         """All handles: what the importer needs. Keep them like a password."""
-        needed = _size()
-        _check(_lib().gpuipc_exported_bytes(self._object, None, 0, ctypes.byref(needed)))
-        to = ctypes.create_string_buffer(needed.value)
-        _check(_lib().gpuipc_exported_bytes(self._object, to, len(to), None))
-        return to.raw
+        return self._bytes("gpuipc_exported_bytes")
 
     @property
     def attempts(self) -> List[Attempt]:
@@ -446,6 +670,51 @@ class Cancel(_Object):
         _check(_lib().gpuipc_cancel_set(self._object, int(cancelled)))
 
 
+class _COutlook(_Object):
+    _free = "gpuipc_outlook_free"
+
+
+def _export_options(types: Optional[Sequence[int]], fd_on_demand: bool) -> _ExportOptions:
+    options = _ExportOptions()
+    _check(_lib().gpuipc_export_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+    _put_types(options, types)
+    options.fd_on_demand = int(fd_on_demand)
+    return options
+
+
+def _uuid(device: bytes) -> Any:
+    if len(device) != 16:
+        raise ValueError("a UUID has 16 bytes")
+    return (ctypes.c_uint8 * 16)(*device)
+
+
+def _import_options(*, device: Union[int, bytes, None] = None, more_devices: Sequence[Union[int, bytes]] = (),
+                    host_access: bool = False, place: Optional[Reservation] = None, place_offset: int = 0,
+                    access: Access = Access.READ_WRITE, types: Optional[Sequence[HandleType]] = None,
+                    timeout: Optional[float] = None, require_live: bool = False,
+                    cancel: Optional[Cancel] = None) -> _ImportOptions:
+    options = _ImportOptions()
+    _check(_lib().gpuipc_import_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+    if isinstance(device, bytes):
+        options.device_uuid = _uuid(device)
+    elif device is not None:
+        options.device = device
+    more = (_CDevice * max(len(more_devices), 1))()
+    for one, said in zip(more, more_devices):
+        if isinstance(said, bytes):
+            one.ordinal, one.uuid = -1, _uuid(said)
+        else:
+            one.ordinal = said
+    options.more_devices, options.more_device_count = more, len(more_devices)
+    options.host_access = int(host_access)
+    options.place, options.place_offset = None if place is None else place._object, place_offset
+    options.access, options.require_live = access, int(require_live)
+    options.timeout_ms = _milliseconds(timeout)
+    _put_types(options, types)
+    options.cancel = None if cancel is None else cancel._object
+    return options
+
+
 class Ipc(_Object):
     """The library, opened. Options go before the environment."""
 
@@ -462,28 +731,82 @@ class Ipc(_Object):
         _check(_lib().gpuipc_open_with(ctypes.byref(options), ctypes.byref(made)))
         super().__init__(made.value or 0)
 
-    def export(self, ptr: int, nbytes: int, *, types: Optional[Sequence[HandleType]] = None) -> Exported:
-        """Offers GPU memory of this process; keep the result until all importers have imported."""
-        options, made = _ExportOptions(), _p()
-        _check(_lib().gpuipc_export_options_init(ctypes.byref(options), ctypes.sizeof(options)))
-        _put_types(options, types)
+    def export(self, ptr: int, nbytes: int, *, types: Optional[Sequence[HandleType]] = None,
+               fd_on_demand: bool = False) -> Exported:
+        """Offers GPU memory of this process; keep the result until all importers have imported.
+
+        With `fd_on_demand` no descriptor is made before an importer asks for one.
+        """
+        options, made = _export_options(types, fd_on_demand), _p()
         _check(_lib().gpuipc_export_with(self._object, ptr, nbytes, ctypes.byref(options), ctypes.byref(made)))
         return Exported(made.value or 0)
 
-    def import_(self, handles: bytes, *, device: Optional[int] = None, access: Access = Access.READ_WRITE,
-                types: Optional[Sequence[HandleType]] = None, timeout: Optional[float] = None,
-                require_live: bool = False, cancel: Optional[Cancel] = None) -> Mem:
-        """Maps another process's memory; `timeout` in seconds."""
-        options, made = _ImportOptions(), _p()
-        _check(_lib().gpuipc_import_options_init(ctypes.byref(options), ctypes.sizeof(options)))
-        options.device = -1 if device is None else device
-        options.access, options.require_live = access, int(require_live)
-        options.timeout_ms = _milliseconds(timeout)
-        _put_types(options, types)
-        options.cancel = None if cancel is None else cancel._object
-        _check(_lib().gpuipc_import(self._object, bytes(handles), len(handles), ctypes.byref(options),
+    def import_(self, handles: bytes, **options: Any) -> Mem:
+        """Maps another process's memory, from all of its handles in any order. The options, all by name:
+
+        `device`: the GPU, by its ordinal or by the 16 bytes of its UUID; without, the current context's.
+        `more_devices`: others that get access. `host_access`: the CPU, too, to host memory.
+        `access`: Access.READ_ONLY for no writes. `types`: those that are tried, in order.
+        `place`: a Reservation, and `place_offset` in it, instead of a new address.
+        `timeout`: in seconds. `cancel`: a Cancel. `require_live`: refuse memory that may have been freed.
+        """
+        c_options, made = _import_options(**options), _p()
+        _check(_lib().gpuipc_import(self._object, bytes(handles), len(handles), ctypes.byref(c_options),
                                     ctypes.byref(made)))
-        return Mem(made.value or 0, access == Access.READ_ONLY)
+        return Mem(made.value or 0, c_options.access == Access.READ_ONLY)
+
+    def can_import(self, handles: bytes, **options: Any) -> Outlook:
+        """Whether an import would work, by type and with reasons. Maps nothing; options as of `import_`."""
+        lib, c_options, made = _lib(), _import_options(**options), _p()
+        _check(lib.gpuipc_can_import(self._object, bytes(handles), len(handles), ctypes.byref(c_options),
+                                     ctypes.byref(made)))
+        with _COutlook(made.value or 0) as outlook:
+            types = _array(_CTypeOutlook, lib.gpuipc_outlook_types, outlook._object)
+            status = outlook._get("gpuipc_outlook_problem", _u32)
+            problem = Error(status, _text(lib.gpuipc_outlook_problem_text, outlook._object)) if status else None
+            return Outlook(
+                bool(outlook._get("gpuipc_outlook_is_importable", _u32)),
+                bool(outlook._get("gpuipc_outlook_is_own", _u32)),
+                tuple(TypeOutlook(HandleType(one.handle_type), Verdict(one.verdict),
+                                  _attempt(one.attempt) if one.verdict == Verdict.NO else None) for one in types),
+                problem)
+
+    def reserve(self, size: int) -> Reservation:
+        """Address space, a multiple of the granularity (2 MiB on an H200), for `place` of imports."""
+        made = _p()
+        _check(_lib().gpuipc_reservation_new(self._object, size, ctypes.byref(made)))
+        return Reservation(made.value or 0)
+
+    def reservation_of_caller(self, base: int, size: int) -> Reservation:
+        """A whole reservation that the caller made (cuMemAddressReserve), and frees after all that uses it."""
+        made = _p()
+        _check(_lib().gpuipc_reservation_of_caller(self._object, base, size, ctypes.byref(made)))
+        return Reservation(made.value or 0)
+
+    def register(self, ptr: int, nbytes: int, transports: Sequence[Tuple[int, bytes]] = (), *,
+                 types: Optional[Sequence[HandleType]] = None, fd_on_demand: bool = False) -> Registered:
+        """Exports memory and puts other transports (number, bytes) beside its handles."""
+        array = (_CTransport * max(len(transports), 1))()
+        for place, (kind, data) in zip(array, transports):
+            if len(data) > len(place.bytes):
+                raise ValueError(f"a transport has at most {len(place.bytes)} bytes")
+            place.kind, place.length = kind, len(data)
+            place.bytes[:len(data)] = data
+        options, made = _export_options(types, fd_on_demand), _p()
+        _check(_lib().gpuipc_register(self._object, ptr, nbytes, array, len(transports), ctypes.byref(options),
+                                      ctypes.byref(made)))
+        return Registered(made.value or 0)
+
+    def deserialize(self, data: bytes, **options: Any) -> Registered:
+        """What a peer registered, mapped where the GPU leads to it; options as of `import_`."""
+        c_options, made = _import_options(**options), _p()
+        _check(_lib().gpuipc_deserialize(self._object, bytes(data), len(data), ctypes.byref(c_options),
+                                         ctypes.byref(made)))
+        return Registered(made.value or 0, c_options.access == Access.READ_ONLY)
+
+    def close_idle_connections(self) -> None:
+        """Closes the connections to other processes that are kept for the next import."""
+        _check(_lib().gpuipc_close_idle_connections(self._object))
 
     def allocate(self, nbytes: int, memory: Memory = Memory.VMM_FD, device: int = 0) -> Buffer:
         """GPU memory that can be shared as `memory` says."""

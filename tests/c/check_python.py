@@ -6,6 +6,7 @@
 import ctypes
 import gc
 import re
+import subprocess
 import sys
 import threading
 
@@ -18,13 +19,13 @@ def the_numbers_are_the_headers(header):
     numbers = {name: int(value) for name, value in re.findall(r"^#define GPUIPC_(\w+) (\d+)$", header, re.M)}
     named = {
         "TYPE_": gpuipc.HandleType, "ACCESS_": gpuipc.Access, "LIVENESS_": gpuipc.Liveness, "TRUST_": gpuipc.Trust,
-        "MEMORY_": gpuipc.Memory, "CODE_": gpuipc.CodeKind, "LOG_": gpuipc.LogLevel,
+        "MEMORY_": gpuipc.Memory, "CODE_": gpuipc.CodeKind, "LOG_": gpuipc.LogLevel, "VERDICT_": gpuipc.Verdict,
     }
     for prefix, kind in named.items():
         there = {name[len(prefix):]: value for name, value in numbers.items() if name.startswith(prefix)}
         assert there == {one.name: one.value for one in kind}, (prefix, there)
     # Statuses have no prefix: they stand between GPUIPC_OK and GPUIPC_HANDLE_BYTES.
-    statuses = re.search(r"#define GPUIPC_OK 0.*?#define GPUIPC_CANCELLED \d+\n", header, re.S).group(0)
+    statuses = re.search(r"#define GPUIPC_OK 0.*?(?=#define GPUIPC_HANDLE_BYTES)", header, re.S).group(0)
     there = {name: int(value) for name, value in re.findall(r"#define GPUIPC_(\w+) (\d+)", statuses)}
     assert there == {one.name: one.value for one in gpuipc.Status}, there
     assert numbers["HANDLE_BYTES"] == gpuipc.HANDLE_BYTES and numbers["ABI_VERSION"] == gpuipc.ABI_VERSION
@@ -34,6 +35,8 @@ def the_structs_are_cs(abi):
     structs = {
         "gpuipc_attempt": gpuipc._CAttempt, "gpuipc_error": gpuipc._CError, "gpuipc_open_options": gpuipc._OpenOptions,
         "gpuipc_export_options": gpuipc._ExportOptions, "gpuipc_import_options": gpuipc._ImportOptions,
+        "gpuipc_type_outlook": gpuipc._CTypeOutlook, "gpuipc_device": gpuipc._CDevice,
+        "gpuipc_transport": gpuipc._CTransport, "gpuipc_owner": gpuipc._COwner,
     }
     for name, struct in structs.items():
         declared = re.findall(rf"^layout {name}\.(\w+) (\d+) (\d+)$", abi, re.M)
@@ -120,6 +123,85 @@ def errors_say_everything(ipc):
         assert len(said) == 1
 
 
+def every_kind_of_memory_has_its_handles(ipc):
+    counts = {}
+    for memory in gpuipc.Memory:
+        if memory == gpuipc.Memory.VMM_FABRIC:
+            continue  # needs a fabric
+        with ipc.allocate(3 << 20, memory) as buffer, ipc.export(buffer.ptr, len(buffer), fd_on_demand=True) as offer:
+            counts[memory] = len(offer.handles) // gpuipc.HANDLE_BYTES
+            assert ipc.import_(offer.handles).ptr == buffer.ptr
+    assert counts.pop(gpuipc.Memory.SEGMENTS) == 2 and set(counts.values()) == {1}, counts
+
+
+EXPORTER = """
+import sys, gpuipc
+with gpuipc.Ipc() as ipc, ipc.allocate(4 << 20, gpuipc.Memory[sys.argv[1]]) as buffer:
+    buffer.write(b"from Python", 3 << 20)
+    with ipc.register(buffer.ptr, len(buffer), [(7, b"an rkey")]) as registered:
+        sys.stdout.buffer.write(registered.serialize() + registered.handles)
+        sys.stdout.flush()
+        sys.stdin.read()
+"""
+
+
+def what_another_process_has(ipc, memory, handle_count):
+    """Everything that only an import of another process's memory can."""
+    with subprocess.Popen([sys.executable, "-B", "-c", EXPORTER, memory.name], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as exporter:
+        handle_bytes = handle_count * gpuipc.HANDLE_BYTES
+        form = 128 + 72 + handle_bytes
+        data = exporter.stdout.read(form + handle_bytes)
+        serialized, handles = data[:form], data[form:]
+        uuid = handles[80:96]
+
+        outlook = ipc.can_import(handles, device=uuid)
+        assert outlook.is_importable and not outlook.is_own and outlook.problem is None
+        assert outlook.types == ((gpuipc.HandleType.POSIX_FD, gpuipc.Verdict.YES, None),), outlook
+        outlook = ipc.can_import(handles, types=[gpuipc.HandleType.FABRIC])
+        assert not outlook.is_importable and outlook.types[0].verdict == gpuipc.Verdict.NO
+        assert outlook.types[0].attempt.segment is None and outlook.types[0].attempt.peers is None
+        assert ipc.can_import(handles, device=bytes(15) + b"x").problem.status == gpuipc.Status.NO_DEVICE
+
+        with ipc.reserve(8 << 20) as reservation:
+            assert reservation.size == 8 << 20
+            base = reservation.base
+            mem = ipc.import_(handles, place=reservation, place_offset=4 << 20, more_devices=[0, uuid])
+        assert mem.ptr == base + (4 << 20) and mem.read(3 << 20, 11) == b"from Python"
+        again = mem.unmap()
+        assert mem.closed and again.base == base
+        with again, ipc.import_(handles, place=again) as mem:
+            assert mem.ptr == base
+            assert ipc.reservation_of_caller(base, 8 << 20).base == base
+
+        error = refused(gpuipc.Status.NO_TYPE_WORKED, lambda: ipc.import_(handles, host_access=True))
+        assert "NotHostMemory" in str(error) or "the CPU cannot" in str(error)
+        if handle_count > 1:
+            refused(gpuipc.Status.NOT_ONE_WINDOW, lambda: ipc.import_(handles[gpuipc.HANDLE_BYTES:]))
+            backwards = b"".join(handles[at:at + gpuipc.HANDLE_BYTES]
+                                 for at in reversed(range(0, handle_bytes, gpuipc.HANDLE_BYTES)))
+            assert ipc.import_(backwards).read(3 << 20, 11) == b"from Python"
+
+        with ipc.deserialize(serialized) as registered:
+            mapping = registered.mapping
+            assert mapping.ptr == registered.data and mapping.type_used == gpuipc.HandleType.POSIX_FD
+            assert mapping.read(3 << 20, 11) == b"from Python" and registered.gpu_error is None
+            assert registered.transports == [(7, b"an rkey")] and registered.size == 4 << 20
+            assert registered.serialize() == serialized and registered.handles == handles
+            assert registered.owner.pid == exporter.pid and registered.owner.process_id == handles[96:112]
+        try:
+            mapping.ptr
+            raise SystemExit("a closed registered memory has a mapping")
+        except ValueError:
+            pass
+        with ipc.deserialize(serialized, types=[gpuipc.HandleType.FABRIC]) as registered:
+            assert registered.data is None and registered.mapping is None and registered.original_ptr != 0
+            assert registered.gpu_error.status == gpuipc.Status.NO_TYPE_WORKED and registered.gpu_error.attempts
+        refused(gpuipc.Status.REGISTERED_MEMORY, lambda: ipc.deserialize(serialized[:-1]))
+        ipc.close_idle_connections()
+        exporter.stdin.close()
+
+
 def log_lines_come(ipc):
     lines = []
     gpuipc.set_log(lambda *line: lines.append(line), gpuipc.LogLevel.DEBUG)
@@ -142,6 +224,9 @@ def main():
     with gpuipc.Ipc(trust=gpuipc.Trust.USERS, trusted_uids=[0, 1]) as ipc:
         objects_give_back(ipc)
         errors_say_everything(ipc)
+        every_kind_of_memory_has_its_handles(ipc)
+        what_another_process_has(ipc, gpuipc.Memory.VMM_FD, 1)
+        what_another_process_has(ipc, gpuipc.Memory.SEGMENTS, 2)
         log_lines_come(ipc)
     print("checked")
 
