@@ -16,6 +16,15 @@ impl<T> Hold<T> {
         self.0.get(usize::from(place)).and_then(Option::as_deref)
     }
 
+    /// Puts an object into a place, and gives the one that was there. A place beyond them
+    /// gives it at once.
+    pub(super) fn put(&mut self, place: u8, object: Box<T>) -> Option<Box<T>> {
+        match self.0.get_mut(usize::from(place)) {
+            Some(there) => there.replace(object),
+            None => Some(object),
+        }
+    }
+
     /// The object, to be given back.
     pub(super) fn take(&mut self, place: u8) -> Option<Box<T>> {
         self.0.get_mut(usize::from(place)).and_then(Option::take)

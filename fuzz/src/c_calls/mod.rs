@@ -6,6 +6,7 @@
 //! pointers to nowhere) is not done.
 #![allow(unsafe_code)]
 
+mod grown;
 mod hold;
 mod world;
 

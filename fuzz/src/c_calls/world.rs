@@ -1,13 +1,14 @@
 //! What a C program holds, and the calls that it makes.
 
 use super::Op;
+use super::grown::Extra;
 use super::hold::Hold;
 use crate::slow::handle::{BYTES, seal};
 use core::ffi::{CStr, c_char};
 use gpuipc::{Driver, IpcOptions, Trust};
 use gpuipc_c::attempts::{CAttempt, CError};
 use gpuipc_c::border::{buffer, cancel, error, export, handle, import, library, mem};
-use gpuipc_c::objects::{Buffer, Cancel, Exported, Library, Mem};
+use gpuipc_c::objects::{Buffer, Cancel, Exported, Library, Mem, Registered, Reservation};
 use gpuipc_c::options::{ExportOptions, ImportOptions, OpenOptions};
 use gpuipc_emulated::faults;
 use std::mem::MaybeUninit;
@@ -31,16 +32,30 @@ const FALLIBLE: [&str; 10] = [
 #[derive(Debug)]
 pub(super) struct World {
     driver: Driver,
-    libraries: Hold<Library>,
-    buffers: Hold<Buffer>,
-    offers: Hold<Exported>,
-    mems: Hold<Mem>,
+    pub(super) libraries: Hold<Library>,
+    pub(super) buffers: Hold<Buffer>,
+    pub(super) offers: Hold<Exported>,
+    pub(super) mems: Hold<Mem>,
     cancels: Hold<Cancel>,
-    /// The last handle that was told.
-    handle: [u8; BYTES],
+    pub(super) reservations: Hold<Reservation>,
+    pub(super) registered: Hold<Registered>,
+    /// The last handles that were told.
+    pub(super) handle: [u8; HANDLES],
+    /// Bytes of them.
+    pub(super) told: usize,
+    /// The last registered memory that was told, and its bytes.
+    pub(super) form: [u8; FORM],
+    pub(super) form_len: usize,
+    /// What later imports have.
+    extra: Extra,
     /// Where C wants bytes.
-    room: Vec<u8>,
+    pub(super) room: Vec<u8>,
 }
+
+/// The handles of the largest buffer, which has less than 4 MiB.
+pub(super) const HANDLES: usize = 2 * BYTES;
+/// A registered memory of that, with two transports.
+pub(super) const FORM: usize = 128 + 2 * 72 + HANDLES;
 
 /// Room for every text, and for options of any size that is taken.
 const ROOM: usize = 16 << 10;
@@ -55,14 +70,20 @@ impl World {
             offers: Hold::new(),
             mems: Hold::new(),
             cancels: Hold::new(),
-            handle: [0; BYTES],
+            reservations: Hold::new(),
+            registered: Hold::new(),
+            handle: [0; HANDLES],
+            told: BYTES,
+            form: [0; FORM],
+            form_len: FORM,
+            extra: Extra::NONE,
             room: vec![0; ROOM],
         }
     }
 
     /// Makes one call and looks at what it says.
     pub(super) fn call(&mut self, op: Op) {
-        let status = match op.call % 20 {
+        let status = match op.call % 28 {
             0 => self.open(op),
             1 => {
                 library::gpuipc_close(self.libraries.take(op.object));
@@ -102,9 +123,20 @@ impl World {
                 faults::clear();
                 return;
             }
-            _ => {
+            19 => {
                 self.questions(op);
                 return;
+            }
+            20 => self.reservation(op),
+            21 => self.mem_unmap(op),
+            22 => self.can_import(op),
+            23 => self.register(op),
+            24 => self.deserialize(op),
+            25 => self.registered_says(op),
+            26 => self.all_handles(op),
+            _ => {
+                self.extra = Extra::of(op);
+                self.give_back(op)
             }
         };
         self.look_at(status, op);
@@ -232,6 +264,8 @@ impl World {
             struct_size: size_of::<ExportOptions>(),
             type_count: op.other >> 4 & 3,
             types: [1, 2, 4, 0, 0, 0, 0],
+            fd_on_demand: (op.other >> 6 & 1).into(),
+            reserved: (op.other >> 7).into(),
         };
         self.offers.make(
             op.object,
@@ -266,7 +300,12 @@ impl World {
             1 => {
                 let index = usize::from(op.other / 128);
                 // SAFETY: NULL, or `size` bytes of our own.
-                unsafe { export::gpuipc_exported_handle_bytes(offer, index, to, size) }
+                let status =
+                    unsafe { export::gpuipc_exported_handle_bytes(offer, index, to, size) };
+                if status == 0 {
+                    self.told = BYTES;
+                }
+                status
             }
             // SAFETY: as above.
             _ => unsafe { export::gpuipc_exported_bytes(offer, to, size, Some(&mut count)) },
@@ -275,28 +314,31 @@ impl World {
 
     /// The last handle, or one with a byte changed and the right checksum. Whose process it is
     /// and its descriptor stay: other processes of this machine are no part of this.
-    fn forged(&self, op: Op) -> [u8; BYTES] {
+    pub(super) fn forged(&self, op: Op) -> [u8; HANDLES] {
         let mut bytes = self.handle;
-        if op.has(1) {
+        let (handles, _) = bytes.as_chunks_mut::<BYTES>();
+        for handle in handles.iter_mut().take(if op.has(1) { 2 } else { 0 }) {
             let at = op.number as usize % BYTES;
             if !(128..132).contains(&at) && !(288..320).contains(&at) {
-                bytes[at] ^= op.other | 1;
+                handle[at] ^= op.other | 1;
             }
-            seal(&mut bytes);
+            seal(handle);
         }
         bytes
     }
 
-    fn import(&mut self, op: Op) -> u32 {
-        let handle = self.forged(op);
-        let library = self.libraries.get(op.bits >> 6);
-        let cancel = self.cancels.get(op.bits >> 5 & 1);
-        let len = if op.has(8) {
+    /// How many bytes of handles are given.
+    pub(super) fn handle_len(&self, op: Op) -> usize {
+        if op.has(8) {
             op.number as usize % BYTES
         } else {
-            BYTES
-        };
-        let options = ImportOptions {
+            self.told
+        }
+    }
+
+    pub(super) fn import_options(&self, op: Op) -> ImportOptions {
+        let cancel = self.cancels.get(op.bits >> 5 & 1);
+        let mut options = ImportOptions {
             struct_size: size_of::<ImportOptions>(),
             device: i32::from(op.other & 3) - 1,
             access: (op.other >> 2 & 1).into(),
@@ -313,7 +355,23 @@ impl World {
                 (true, kind) => [4, 1 << (kind >> 1 & 1), 0, 0, 0, 0, 0],
             },
             cancel: cancel.map_or(ptr::null(), ptr::from_ref),
+            device_uuid: [0; 16],
+            host_access: 0,
+            more_device_count: 0,
+            more_devices: ptr::null(),
+            place: ptr::null(),
+            place_offset: 0,
         };
+        let place = self.reservations.get(self.extra.place());
+        self.extra.put(&mut options, place);
+        options
+    }
+
+    fn import(&mut self, op: Op) -> u32 {
+        let handle = self.forged(op);
+        let library = self.libraries.get(op.bits >> 6);
+        let len = self.handle_len(op);
+        let options = self.import_options(op);
         self.mems.make(
             op.object,
             op.has(4),

@@ -281,7 +281,12 @@ fn c_programs() -> Vec<Seed> {
         ("nothing", Vec::new()),
         ("nulls_everywhere", {
             let null = |call| (call, 9, 0, 0xc4, 0);
-            calls(&[0, 2, 4, 5, 7, 8, 10, 11, 12, 14, 16].map(null))
+            calls(
+                &[
+                    0, 2, 4, 5, 7, 8, 10, 11, 12, 14, 16, 20, 21, 22, 23, 24, 25, 26, 27,
+                ]
+                .map(null),
+            )
         }),
         ("share_legacy", {
             let read = (10, 0, 4, 0, 100);
@@ -366,7 +371,7 @@ fn c_programs() -> Vec<Seed> {
             ])
         }),
         ("options_of_all_sizes", {
-            let sizes = [0, 8, 16, 32, 36, 40, 41, 64, 4096, 4097, 8000];
+            let sizes = [0, 8, 16, 24, 32, 40, 41, 64, 88, 4096, 4097, 8000];
             let ops: Vec<_> = (0..3)
                 .flat_map(|kind| sizes.map(|size| (15, 0, kind, 0, size)))
                 .collect();
@@ -382,6 +387,86 @@ fn c_programs() -> Vec<Seed> {
                 (7, 0, 2, 8, 5),
                 (8, 0, 0, 8, 77),
                 (14, 0, 1, 8, 3),
+            ])
+        }),
+        ("segments", {
+            let segments = (2, 0, 4, 0, 3 << 20);
+            let all = (26, 0, 0, 0, 0);
+            let forged = (22, 0, 0, 1, 96);
+            calls(&[
+                OPEN,
+                segments,
+                EXPORT,
+                all,
+                IMPORT,
+                (10, 0, 4, 0, (2 << 20) - 4),
+                (22, 0, 0, 0, 0),
+                forged,
+                FORGED,
+            ])
+        }),
+        ("pool_and_host", {
+            calls(&[
+                OPEN,
+                (2, 0, 5, 0, 1 << 20),
+                EXPORT,
+                BYTES,
+                IMPORT,
+                (22, 0, 0, 1, 96),
+                (2, 0, 6, 0, 1 << 20),
+                EXPORT,
+                BYTES,
+                (27, 9, 0x21, 0, 0),
+                FORGED,
+                IMPORT,
+            ])
+        }),
+        ("places", {
+            calls(&[
+                OPEN,
+                FD,
+                EXPORT,
+                BYTES,
+                (20, 0, 0, 0, 8),
+                (20, 0, 0, 0, 3),
+                (20, 0, 1, 0, 0),
+                (20, 0, 2, 4, 0),
+                (20, 0, 4, 0, 0),
+                (27, 0, 0, 1, 2),
+                FORGED,
+                IMPORT,
+                (21, 0, 1, 0, 0),
+                (20, 0, 3, 0, 0),
+                IMPORT,
+                (21, 0, 1, 4, 0),
+                (21, 0, 1, 0, 0),
+            ])
+        }),
+        ("registered", {
+            let says: Vec<_> = (0..11).map(|what| (25, 0, what, 0, 1)).collect();
+            let other: Vec<_> = (0..11).map(|what| (25, 1, what, 0, 4)).collect();
+            let make = [OPEN, FD, (23, 0, 0x10, 0, 0), (23, 1, 0x2f, 2, 0x0004_0001)];
+            let read = [
+                (24, 1, 0, 0, 0),
+                (24, 2, 0, 1, 40),
+                (24, 2, 0, 8, 99),
+                (27, 0, 0, 0, 0),
+                (24, 2, 0, 0, 0),
+                (25, 2, 5, 0, 0),
+            ];
+            calls(&[&make[..], &says, &read, &other].concat())
+        }),
+        ("registered_for_a_transport", {
+            calls(&[
+                OPEN,
+                (23, 0, 0x17, 0, 0),
+                (25, 0, 0, 0, 0),
+                (25, 0, 4, 0, 0),
+                (25, 0, 8, 0, 60),
+                (25, 0, 10, 0, 0),
+                (27, 0, 2, 0, 0),
+                (24, 0, 0, 0, 0),
+                (24, 0, 0, 1, 33),
             ])
         }),
         ("two_libraries", {
