@@ -652,6 +652,13 @@ typedef struct gpuipc_open_options {
     // Users beside the own one and root, as this process's user namespace
     // numbers them.
     const uint32_t *trusted_uids;
+    // 1: keeps a descriptor of 2 MiB of host memory open, so that no export is the
+    // process's first one and no end of an offer its last: on an H200 23 us instead
+    // of 580, and 9 us instead of 545. Takes a millisecond now, and no GPU memory. 0:
+    // does not.
+    uint32_t spare_descriptor;
+    // 0.
+    uint32_t reserved;
 } gpuipc_open_options;
 
 // Takes a log line: what the caller gave to `gpuipc_log_set`, the line's

@@ -195,6 +195,7 @@ struct open_options {
     std::string socket_dir; // empty: GPUIPC_SOCKET_DIR
     gpuipcxx::trust trust = gpuipcxx::trust::from_environment;
     std::vector<std::uint32_t> trusted_uids; // with trust::users
+    bool spare_descriptor = false; // exports cost what they cost beside others: see gpuipc.h
 };
 
 struct export_options {
@@ -537,6 +538,7 @@ class ipc {
         c.trust = static_cast<std::uint32_t>(options.trust);
         c.trusted_uid_count = static_cast<std::uint32_t>(options.trusted_uids.size());
         c.trusted_uids = options.trusted_uids.data();
+        c.spare_descriptor = options.spare_descriptor ? 1 : 0;
         ::gpuipc *made = nullptr;
         const gpuipc_status status = gpuipc_open_with(&c, &made);
         object_.reset(made);

@@ -8,6 +8,8 @@
     with gpuipc.Ipc() as ipc:                             # in the importer
         with ipc.import_(handles) as mem:
             view = torch.as_tensor(mem.view("<f4"))       # or cupy.asarray(mem)
+            # PyTorch uses memory on the GPU that holds it: with `device` another one, name
+            # that one, too: more_devices=[handles[80:96]], its UUID.
             ...
             del view                                      # before the memory goes
 
@@ -234,7 +236,8 @@ class _CError(ctypes.Structure):
 
 class _OpenOptions(ctypes.Structure):
     _fields_ = [("struct_size", _size), ("socket_dir", ctypes.c_char_p), ("trust", _u32),
-                ("trusted_uid_count", _u32), ("trusted_uids", ctypes.POINTER(_u32))]
+                ("trusted_uid_count", _u32), ("trusted_uids", ctypes.POINTER(_u32)),
+                ("spare_descriptor", _u32), ("reserved", _u32)]
 
 
 class _ExportOptions(ctypes.Structure):
@@ -716,18 +719,22 @@ def _import_options(*, device: Union[int, bytes, None] = None, more_devices: Seq
 
 
 class Ipc(_Object):
-    """The library, opened. Options go before the environment."""
+    """The library, opened. Options go before the environment.
+
+    `spare_descriptor` makes exports cheap for a process that has no other exported memory: see gpuipc.h.
+    """
 
     _free = "gpuipc_close"
 
     def __init__(self, *, socket_dir: Optional[str] = None, trust: Trust = Trust.DEFAULT,
-                 trusted_uids: Sequence[int] = ()) -> None:
+                 trusted_uids: Sequence[int] = (), spare_descriptor: bool = False) -> None:
         options, made = _OpenOptions(), _p()
         _check(_lib().gpuipc_open_options_init(ctypes.byref(options), ctypes.sizeof(options)))
         options.socket_dir = None if socket_dir is None else os.fsencode(socket_dir)
         options.trust, options.trusted_uid_count = trust, len(trusted_uids)
         uids = (_u32 * max(len(trusted_uids), 1))(*trusted_uids)
         options.trusted_uids = uids
+        options.spare_descriptor = spare_descriptor
         _check(_lib().gpuipc_open_with(ctypes.byref(options), ctypes.byref(made)))
         super().__init__(made.value or 0)
 

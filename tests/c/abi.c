@@ -72,13 +72,15 @@ FIELD(gpuipc_ticket, ledger_device, 48, 8);
 FIELD(gpuipc_ticket, ledger_inode, 56, 8);
 
 /* The options. */
-PROMISE(sizeof(gpuipc_open_options) == 32);
+PROMISE(sizeof(gpuipc_open_options) == 40);
 PROMISE(ALIGNMENT(gpuipc_open_options) == 8);
 FIELD(gpuipc_open_options, struct_size, 0, 8);
 FIELD(gpuipc_open_options, socket_dir, 8, 8);
 FIELD(gpuipc_open_options, trust, 16, 4);
 FIELD(gpuipc_open_options, trusted_uid_count, 20, 4);
 FIELD(gpuipc_open_options, trusted_uids, 24, 8);
+FIELD(gpuipc_open_options, spare_descriptor, 32, 4);
+FIELD(gpuipc_open_options, reserved, 36, 4);
 PROMISE(sizeof(gpuipc_export_options) == 24);
 PROMISE(ALIGNMENT(gpuipc_export_options) == 8);
 FIELD(gpuipc_export_options, struct_size, 0, 8);

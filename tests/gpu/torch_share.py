@@ -51,7 +51,12 @@ def importer(device):
     with gpuipc.Ipc() as ipc:
         for line in sys.stdin:
             task = json.loads(line)
-            with ipc.import_(bytes.fromhex(task["handle"])) as mem:
+            handles = bytes.fromhex(task["handle"])
+            # PyTorch uses memory on the GPU that holds it, whichever is current: that one
+            # needs access, too. (A legacy mapping is for one GPU, and the driver finds its way.)
+            is_legacy = handles[7] & 1
+            more = [] if is_legacy or device == 0 else [handles[80:96]]
+            with ipc.import_(handles, more_devices=more) as mem:
                 # Without a device argument PyTorch takes the pointer's own, and so makes no copy.
                 view = torch.as_tensor(mem.view("<i8"))
                 if view.data_ptr() != mem.ptr:

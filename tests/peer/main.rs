@@ -12,6 +12,7 @@
 //! | `threads COUNT ROUNDS SEED[/SEED..] HANDLE[/HANDLE..] OPTIONS..` | `ok`: imports, reads and drops on threads at once; of several handles each thread has one |
 //! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
 //! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
+//! | `keep-connections`, `close-idle` | `ok`: connections to brokers stay after imports from now on; are closed |
 //! | `spare-ipc` | `ok`: from now on with a spare descriptor |
 //! | `reserve SIZE` | `ok PLACE ADDRESS SIZE` |
 //! | `unmap MAPPING` | `ok PLACE ADDRESS SIZE` of what it lay in |
@@ -82,6 +83,9 @@ struct Peer {
     places: BTreeMap<u32, Arc<Reservation>>,
     registered: BTreeMap<u32, RegisteredMemory>,
     ballast: Vec<OwnedFd>,
+    /// To brokers, after an import; else they are closed, so that what is left
+    /// open is a leak.
+    keeps_connections: bool,
     multicast: multicast::Objects,
     next: u32,
 }
@@ -136,6 +140,7 @@ fn main() {
         places: BTreeMap::new(),
         registered: BTreeMap::new(),
         ballast: Vec::new(),
+        keeps_connections: false,
         multicast: multicast::Objects::default(),
         next: 1,
     };
@@ -495,13 +500,16 @@ impl Peer {
             }
             "stop-guard" => life::stop_guard().map(|lost| lost.to_string()),
             command if command.starts_with("mc-") => multicast::run(self, command, words),
-            "state" | "held" => {
-                // Kept for the next import, not leaked.
-                if let Some(ipc) = &self.ipc {
-                    ipc.close_idle_connections();
-                }
-                Ok(if command == "state" { state() } else { held() })
+            "keep-connections" => {
+                self.keeps_connections = true;
+                Ok(String::new())
             }
+            "close-idle" => {
+                self.ipc()?.close_idle_connections();
+                Ok(String::new())
+            }
+            "state" => Ok(state()),
+            "held" => Ok(held()),
             _ => Err("no such command".into()),
         }
     }
@@ -609,7 +617,9 @@ impl Peer {
 
     fn can_import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
         let (handles, options) = self.what_to_import(words)?;
-        let outlook = self.ipc()?.can_import(&handles, &options);
+        let ipc = self.ipc()?;
+        let outlook = ipc.can_import(&handles, &options);
+        ipc.close_idle_connections();
         if let Some(problem) = outlook.problem {
             return Err(problem.into());
         }
@@ -626,7 +636,12 @@ impl Peer {
 
     fn import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
         let (handles, options) = self.what_to_import(words)?;
-        let mem = self.ipc()?.import(&handles, &options)?;
+        let ipc = self.ipc()?;
+        let imported = ipc.import(&handles, &options);
+        if !self.keeps_connections {
+            ipc.close_idle_connections();
+        }
+        let mem = imported?;
         let used = match mem.type_used() {
             Used::Type(handle_type) => handle_type.name(),
             Used::SameProcess => "SameProcess",

@@ -34,7 +34,10 @@ pub(crate) fn deserialize(
     let hex: String = word(words)?;
     let bytes = from_hex(&hex).ok_or("no hex digits")?;
     let options = peer.options(words)?;
-    let memory = peer.ipc()?.deserialize(&bytes, &options)?;
+    let ipc = peer.ipc()?;
+    let memory = ipc.deserialize(&bytes, &options);
+    ipc.close_idle_connections();
+    let memory = memory?;
     let data = memory.data().map_or("-".to_owned(), |ptr| ptr.to_string());
     let used = match memory.mapping().map(gpuipc::GpuIpcMem::type_used) {
         Some(Used::Type(handle_type)) => handle_type.name(),

@@ -103,7 +103,6 @@ fn honest_importers_are_served_beside_any_number_of_hostile_clients() {
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     let warm = pair.importer.import(&handle, "");
     pair.importer.ok(&format!("drop mapping {}", warm.id));
-    pair.importer.state();
     let before = pair.exporter.state();
     let memory = resident(pair.exporter.pid());
     let address = address(&handle);

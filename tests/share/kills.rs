@@ -78,7 +78,6 @@ fn an_importer_killed_at_any_moment_harms_no_exporter() {
     }
     let warm = pair.importer.import(&handles[0], "");
     pair.importer.ok(&format!("drop mapping {}", warm.id));
-    pair.importer.state();
     let before = pair.exporter.state();
     for round in 0..rounds() {
         let handle = &handles[round as usize % handles.len()];

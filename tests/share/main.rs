@@ -5,6 +5,7 @@ mod access;
 mod bad_input;
 mod broker;
 mod chain;
+mod connections;
 mod context;
 mod faults;
 mod forged;

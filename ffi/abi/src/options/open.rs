@@ -30,14 +30,23 @@ pub struct OpenOptions {
     /// Users beside the own one and root, as this process's user namespace
     /// numbers them.
     pub trusted_uids: *const u32,
+    /// 1: keeps a descriptor of 2 MiB of host memory open, so that no export is the
+    /// process's first one and no end of an offer its last: on an H200 23 us instead
+    /// of 580, and 9 us instead of 545. Takes a millisecond now, and no GPU memory. 0:
+    /// does not.
+    pub spare_descriptor: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 const _: () = assert!(
-    size_of::<OpenOptions>() == 32
+    size_of::<OpenOptions>() == 40
         && offset_of!(OpenOptions, socket_dir) == 8
         && offset_of!(OpenOptions, trust) == 16
         && offset_of!(OpenOptions, trusted_uid_count) == 20
-        && offset_of!(OpenOptions, trusted_uids) == 24,
+        && offset_of!(OpenOptions, trusted_uids) == 24
+        && offset_of!(OpenOptions, spare_descriptor) == 32
+        && offset_of!(OpenOptions, reserved) == 36,
     "C callers were compiled with these places, which leave no padding"
 );
 
@@ -45,7 +54,7 @@ const _: () = assert!(
 // and numbers take any bytes.
 unsafe impl Growing for OpenOptions {
     const NAME: &'static str = "gpuipc_open_options";
-    const PUBLISHED: &'static [usize] = &[32];
+    const PUBLISHED: &'static [usize] = &[32, 40];
 
     fn defaults() -> Self {
         Self {
@@ -54,6 +63,8 @@ unsafe impl Growing for OpenOptions {
             trust: GPUIPC_TRUST_DEFAULT,
             trusted_uid_count: 0,
             trusted_uids: core::ptr::null(),
+            spare_descriptor: 0,
+            reserved: 0,
         }
     }
 }
@@ -84,6 +95,14 @@ impl OpenOptions {
             GPUIPC_TRUST_USERS => options = options.trust(Trust::Users(uids.to_vec())),
             GPUIPC_TRUST_TOKEN_ALONE => options = options.trust(Trust::TokenAlone),
             other => return Err(wrong("trust", other, "it is one of GPUIPC_TRUST_...")),
+        }
+        if self.reserved != 0 {
+            return Err(wrong("reserved", self.reserved, "it is 0"));
+        }
+        match self.spare_descriptor {
+            0 => {}
+            1 => options = options.spare_descriptor(true),
+            other => return Err(wrong("spare_descriptor", other, "it is 0 or 1")),
         }
         Ok(options)
     }
