@@ -52,6 +52,20 @@ impl Driver {
         call!(self, memcpy_dtoh(to.as_mut_ptr().cast(), from, to.len()))
     }
 
+    /// `cuMemcpy`: copies device memory to device memory, on the default stream. It
+    /// may return before the bytes are there; [`Driver::synchronize`] waits for them.
+    ///
+    /// # Safety
+    /// `from .. from + bytes` and `to .. to + bytes` are device memory, or host
+    /// memory that no Rust reference covers.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that CUDA does not know, `INVALID_CONTEXT`
+    /// (201).
+    pub unsafe fn memcpy(self, to: CuDevicePtr, from: CuDevicePtr, bytes: usize) -> Result<()> {
+        call!(self, memcpy(to, from, bytes))
+    }
+
     /// `cuPointerGetAttribute`, for attributes of at most eight bytes; shorter
     /// answers come zero-extended. Needs no current context.
     ///

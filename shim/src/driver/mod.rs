@@ -307,14 +307,20 @@ impl Driver {
     /// `cuDevicePrimaryCtxRetain`: one more use of the device's primary
     /// context; the first one creates it, which takes a few hundred
     /// milliseconds and some hundred MiB of GPU memory.
-    pub(crate) fn primary_ctx_retain(self, device: CuDevice) -> Result<CuContext> {
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` (101), `OUT_OF_MEMORY` (2).
+    pub fn primary_ctx_retain(self, device: CuDevice) -> Result<CuContext> {
         let mut context = CuContext::NULL;
         call!(self, primary_ctx_retain(&mut context, device))?;
         Ok(context)
     }
 
-    /// `cuDevicePrimaryCtxRelease_v2`.
-    pub(crate) fn primary_ctx_release(self, device: CuDevice) -> Result<()> {
+    /// `cuDevicePrimaryCtxRelease_v2`: one use less.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201) for a context that nobody uses.
+    pub fn primary_ctx_release(self, device: CuDevice) -> Result<()> {
         call!(self, primary_ctx_release(device))
     }
 
