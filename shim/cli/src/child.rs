@@ -53,6 +53,20 @@ impl Importer {
         self.answer()
     }
 
+    /// Sends a message of another kind than [`Self::import`]'s.
+    pub(crate) fn send(&mut self, body: &[u8]) -> Result<(), Failure> {
+        self.speak(|channel| channel.send(body))
+    }
+
+    /// Its next message.
+    pub(crate) fn receive(&mut self) -> Result<Vec<u8>, Failure> {
+        self.speak(|channel| {
+            channel
+                .receive()?
+                .ok_or_else(|| Failure::Peer("it closed the pipe".to_owned()))
+        })
+    }
+
     /// Lets it know that this process is at work.
     pub(crate) fn still_working(&mut self) -> Result<(), Failure> {
         self.speak(Channel::still_working)
@@ -73,10 +87,8 @@ impl Importer {
     }
 
     fn answer(&mut self) -> Result<Answer, Failure> {
-        self.speak(|channel| {
-            let body = channel
-                .receive()?
-                .ok_or_else(|| Failure::Peer("it closed the pipe".to_owned()))?;
+        let body = self.receive()?;
+        self.speak(|_| {
             Answer::decode(&body)
                 .ok_or_else(|| Failure::Peer("it answers what no importer would".to_owned()))
         })
