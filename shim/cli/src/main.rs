@@ -10,13 +10,14 @@
 //! * `wire`, `message`, `child`, `importer`: the second process of `demo` and
 //!   `doctor`, its two ends; `trial`: a case shared with it.
 //! * `demo`, `export`, `import` with `outlook`, `inspect` with `together`,
-//!   `doctor`: the commands.
+//!   `doctor`, `bench`: the commands.
 //!
 //! No command sees the library's insides: all of it could be written by any
 //! user of the library.
 #![deny(unsafe_code)]
 
 mod attempt;
+mod bench;
 mod case;
 mod child;
 mod demo;
@@ -70,9 +71,14 @@ enum Command {
     Inspect(inspect::Args),
     /// Find out what works on this machine, what does not, and why
     Doctor(doctor::Args),
+    /// Measure what the library costs beside the driver calls
+    Bench(bench::Args),
     /// The importing process of the demo and the doctor
     #[command(hide = true)]
     DemoImporter(importer::Args),
+    /// The other processes of the bench
+    #[command(hide = true)]
+    BenchOther(bench::other::Args),
     /// The doctor's process that has no driver
     #[command(hide = true)]
     DoctorProbe(doctor::probe::Args),
@@ -80,9 +86,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    if matches!(command, Command::Demo(_)) {
-        // Before anything could start a thread.
-        driver::switch_emulated_fabric_on();
+    // Before anything could start a thread.
+    match command {
+        Command::Demo(_) => driver::switch_emulated_fabric_on(),
+        Command::Bench(_) => driver::let_emulated_memory_grow(),
+        _ => {}
     }
     match logger::start().and_then(|()| run(&command)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -100,6 +108,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Import(args) => import::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::BenchOther(args) => bench::other::run(args),
         Command::DemoImporter(args) => importer::run(args),
         Command::DoctorProbe(args) => doctor::probe::run(args),
     }

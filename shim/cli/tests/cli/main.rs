@@ -1,5 +1,6 @@
 //! The program as its users run it, on the emulated driver.
 
+mod bench;
 mod demo;
 mod doctor;
 mod inspect;

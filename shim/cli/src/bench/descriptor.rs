@@ -1,0 +1,86 @@
+//! What a descriptor costs by each way: what an import takes by that way, less the
+//! raw calls that map it. Beside it the least that passing a descriptor costs.
+
+use super::Bench;
+use super::import::Offered;
+use super::measure::timed;
+use super::passing::Passing;
+use super::raw;
+use super::report::Row;
+use super::statistics::Pairs;
+use crate::output::Failure;
+use gpuipc::core::Endpoint;
+use gpuipc::{GpuIpcMemHandle, ImportOptions, Memory};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::os::fd::OwnedFd;
+
+const BYTES: usize = 2 << 20;
+
+pub(super) fn run(bench: &mut Bench) -> Result<(), Failure> {
+    let offered = Offered::new(bench, Memory::VmmFd, 1, BYTES)?;
+    let kept = measure(bench, &offered, &offered.handles, false, |bench| {
+        bench.passing.get(0)
+    })?;
+    bench.row(Row::of("descriptor by a kept connection", "us", &kept))?;
+    let name = bench.other.passer()?;
+    let anew = measure(bench, &offered, &offered.handles, true, |_| {
+        Passing::connect(&name)?.get(0)
+    })?;
+    bench.row(Row::of("descriptor by a new connection", "us", &anew))?;
+    let by_number = "descriptor by pidfd_getfd, no broker in reach";
+    let (handles, pid, number) = out_of_reach(&offered.handles)?;
+    if let Err(failure) = fetch(pid, number) {
+        return bench.row(Row::skipped(by_number, "us", &failure.to_string()));
+    }
+    let fetched = measure(bench, &offered, &handles, false, |_| fetch(pid, number))?;
+    bench.row(Row::of(by_number, "us", &fetched))
+}
+
+/// Imports, less the raw calls, beside the raw way to a descriptor.
+fn measure(
+    bench: &Bench,
+    offered: &Offered,
+    handles: &[GpuIpcMemHandle],
+    anew: bool,
+    pass: impl Fn(&Bench) -> Result<OwnedFd, Failure>,
+) -> Result<Pairs, Failure> {
+    let options = ImportOptions::default();
+    let [pairs] = bench.effort.rounds(|| {
+        if anew {
+            bench.session.ipc.close_idle_connections();
+        }
+        let (memory, import) = timed(|| bench.session.ipc.import(handles, &options))?;
+        drop(memory);
+        let (mapped, raw) = timed(|| raw::map(&bench.session, &offered.fds, offered.piece))?;
+        mapped.undo()?;
+        let ((), passing) = timed(|| pass(bench).map(drop))?;
+        Ok([(import - raw, passing)])
+    })?;
+    Ok(pairs)
+}
+
+/// The same handles with a broker that nobody can find: the importer fetches by
+/// number then. With whose pid, and which number.
+fn out_of_reach(handles: &[GpuIpcMemHandle]) -> Result<(Vec<GpuIpcMemHandle>, u32, i32), Failure> {
+    let none = || Failure::text("the exporter keeps no descriptor open");
+    let [handle] = handles else {
+        return Err(none());
+    };
+    let mut fields = handle.fields();
+    // In the same network namespace a name that refuses says that all is over.
+    fields.net_namespace = 0;
+    let ticket = fields.ticket.as_mut().ok_or_else(none)?;
+    ticket.endpoint = Endpoint(ticket.endpoint.0.map(|byte| !byte));
+    let number = ticket.fd.ok_or_else(none)?;
+    let handle = GpuIpcMemHandle::new(&fields).map_err(|error| Failure::text(error.to_string()))?;
+    Ok((vec![handle], fields.pid, number))
+}
+
+/// `pidfd_open`, `pidfd_getfd`.
+fn fetch(pid: u32, number: i32) -> Result<OwnedFd, Failure> {
+    let failed = |errno| Failure::text(format!("the kernel does not allow pidfd_getfd: {errno}"));
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| Failure::text("no pid"))?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+    pidfd_getfd(process, number, PidfdGetfdFlags::empty()).map_err(failed)
+}

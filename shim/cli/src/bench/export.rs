@@ -1,0 +1,46 @@
+//! What an export costs: the first of an allocation, the same again, the end of
+//! the offer. The driver takes half a millisecond for the first descriptor that a
+//! process has open, and for the last: so with another one open, and without.
+
+use super::Bench;
+use super::measure::{time_of_drop, timed};
+use super::raw;
+use super::report::Row;
+use crate::output::Failure;
+use gpuipc::{Buffer, ExportOptions, Memory};
+
+const BYTES: usize = 64 << 20;
+
+pub(super) fn run(bench: &mut Bench) -> Result<(), Failure> {
+    let driver = bench.session.opened.driver;
+    let device = bench.session.device;
+    let buffer = Buffer::new(driver, device, Memory::VmmFd, BYTES)?;
+    let beside = Buffer::new(driver, device, Memory::VmmFd, BYTES)?;
+    measure(bench, &buffer, "no other descriptor open")?;
+    let another = raw::export(driver, beside.device_ptr())?;
+    measure(bench, &buffer, "another descriptor open")?;
+    drop(another);
+    Ok(())
+}
+
+fn measure(bench: &mut Bench, buffer: &Buffer, beside: &str) -> Result<(), Failure> {
+    let driver = bench.session.opened.driver;
+    let (ptr, len) = (buffer.device_ptr(), buffer.len());
+    let ipc = bench.session.ipc.clone();
+    let options = ExportOptions::default();
+    let [first, again, end] = bench.effort.rounds(|| {
+        let (offer, first) = timed(|| ipc.export(ptr, len, &options))?;
+        let (more, again) = timed(|| ipc.export(ptr, len, &options))?;
+        drop(more);
+        let end = time_of_drop(offer);
+        let (exported, raw_first) = timed(|| raw::export(driver, ptr))?;
+        let (_, raw_again) = timed(|| raw::look_up(driver, ptr))?;
+        // The descriptor is closed, then the reference released.
+        let raw_end = time_of_drop(exported);
+        Ok([(first, raw_first), (again, raw_again), (end, raw_end)])
+    })?;
+    for (what, pairs) in [("first", first), ("again", again), ("drop", end)] {
+        bench.row(Row::of(format!("export {what}, {beside}"), "us", &pairs))?;
+    }
+    Ok(())
+}

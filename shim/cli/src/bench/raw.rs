@@ -1,0 +1,117 @@
+//! The driver calls that somebody would write by hand, with nothing between them.
+#![allow(unsafe_code)]
+
+use crate::output::Failure;
+use crate::session::Session;
+use gpuipc::sys::{
+    self, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, pointer_attribute,
+};
+use gpuipc::{AllocationHandle, Driver, DriverError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+/// Makes the GPU's primary context this thread's, which it stays: the session
+/// keeps the context in use.
+pub(super) fn make_current(session: &Session) -> Result<(), Failure> {
+    let driver = session.opened.driver;
+    let context = driver.primary_ctx_retain(session.device)?;
+    // SAFETY: the driver gave the context just now, and this use of it is never
+    // given back.
+    unsafe { driver.set_current_context(Some(context)) }?;
+    Ok(())
+}
+
+/// The least sizes of VMM memory of this GPU.
+pub(super) fn granularity(session: &Session) -> Result<usize, Failure> {
+    let prop = CuMemAllocationProp {
+        kind: sys::ALLOCATION_TYPE_PINNED,
+        requested_handle_types: sys::handle_type::POSIX_FILE_DESCRIPTOR,
+        location: CuMemLocation {
+            kind: sys::location::DEVICE,
+            id: session.device,
+        },
+        ..CuMemAllocationProp::default()
+    };
+    Ok(session.opened.driver.mem_granularity(&prop)?)
+}
+
+/// `cuMemRetainAllocationHandle`, `cuMemExportToShareableHandle`.
+pub(super) fn export(
+    driver: Driver,
+    ptr: CuDevicePtr,
+) -> Result<(OwnedFd, AllocationHandle), DriverError> {
+    let handle = driver.mem_retain(ptr)?;
+    Ok((driver.mem_export_fd(&handle)?, handle))
+}
+
+/// What must be asked to find out which allocation a pointer is of.
+pub(super) fn look_up(driver: Driver, ptr: CuDevicePtr) -> Result<u64, DriverError> {
+    driver.pointer_attribute(pointer_attribute::BUFFER_ID, ptr)
+}
+
+/// Memory mapped by hand.
+pub(super) struct Mapped {
+    driver: Driver,
+    ptr: CuDevicePtr,
+    size: usize,
+}
+
+/// `cuMemImportFromShareableHandle`, `cuMemMap` and `cuMemRelease` of each
+/// descriptor's memory, side by side in one `cuMemAddressReserve`, and one
+/// `cuMemSetAccess` over all.
+pub(super) fn map<F: AsFd>(
+    session: &Session,
+    fds: &[F],
+    piece: usize,
+) -> Result<Mapped, DriverError> {
+    let driver = session.opened.driver;
+    let size = piece * fds.len();
+    let ptr = driver.mem_address_reserve(size)?;
+    for (at, fd) in fds.iter().enumerate() {
+        let handle = driver.mem_import_fd(fd.as_fd())?;
+        driver.mem_map(ptr + (at * piece) as u64, piece, &handle)?;
+    }
+    driver.mem_set_access(
+        ptr,
+        size,
+        &[CuMemAccessDesc {
+            location: CuMemLocation {
+                kind: sys::location::DEVICE,
+                id: session.device,
+            },
+            flags: sys::access::READ_WRITE,
+        }],
+    )?;
+    Ok(Mapped { driver, ptr, size })
+}
+
+impl Mapped {
+    /// `cuMemUnmap`, `cuMemAddressFree`.
+    pub(super) fn undo(self) -> Result<(), DriverError> {
+        self.driver.mem_unmap(self.ptr, self.size)?;
+        self.driver.mem_address_free(self.ptr, self.size)
+    }
+}
+
+/// Something that can be copied within: its first half to its second.
+pub(super) struct Copied {
+    pub(super) driver: Driver,
+    pub(super) ptr: CuDevicePtr,
+    pub(super) len: usize,
+}
+
+impl Copied {
+    /// Copies several times, waits for the GPU, and gives bytes a second.
+    pub(super) fn rate(&self, times: u32) -> Result<f64, Failure> {
+        let half = self.len / 2;
+        let start = Instant::now();
+        for _ in 0..times {
+            let to = self.ptr + half as u64;
+            // SAFETY: both halves are device memory that was mapped for reading
+            // and writing; the caller keeps it meanwhile.
+            unsafe { self.driver.memcpy(to, self.ptr, half) }?;
+        }
+        self.driver.synchronize()?;
+        Ok(half as f64 * f64::from(times) / start.elapsed().as_secs_f64())
+    }
+}
