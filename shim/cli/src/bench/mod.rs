@@ -30,6 +30,7 @@ use crate::driver::Choice;
 use crate::output::{Failure, line};
 use crate::session::Session;
 use crate::size;
+use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::Effort;
 use others::Other;
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// Measure each figure a few times only
     #[arg(long)]
     quick: bool,
+    /// Only these figures
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PossibleValuesParser::new(FAMILIES.map(|(name, _)| name)))]
+    only: Vec<String>,
     /// Draw how windows and segments scale
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -65,15 +69,15 @@ type Family = (&'static str, fn(&mut Bench) -> Result<(), Failure>);
 const FAMILIES: [Family; 11] = [
     ("export", export::run),
     ("import", import::one),
-    ("end to end", import::end_to_end),
+    ("end-to-end", import::end_to_end),
     ("windows", scaling::windows),
     ("segments", scaling::segments),
     ("sizes", import::sizes),
-    ("many processes", crowd::run),
-    ("copies", copy::run),
+    ("processes", crowd::run),
+    ("copy", copy::run),
     ("descriptors", descriptor::run),
-    ("handles", small::handle),
-    ("memory of a window", small::window),
+    ("handle", small::handle),
+    ("memory", small::window),
 ];
 
 /// A bench under way.
@@ -111,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         rows: Vec::new(),
         panels: Vec::new(),
     };
-    let ended = bench.measure_all();
+    let ended = bench.measure(&args.only);
     if !args.json && !bench.rows.is_empty() {
         line(report::table_of(&bench.rows))?;
     }
@@ -133,15 +137,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Bench {
-    /// Each family in turn. One that fails is told and the next one begins, unless
-    /// there is nobody to go on with.
-    fn measure_all(&mut self) -> Result<(), Failure> {
+    /// Each family in turn, or only those. One that fails is told and the next one
+    /// begins, unless there is nobody to go on with.
+    fn measure(&mut self, only: &[String]) -> Result<(), Failure> {
+        let wanted = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+        let families = FAMILIES.map(|family| Some(family).filter(|(name, _)| wanted(name)));
         // Draws on stderr, and only where that is a terminal.
-        let bar = ProgressBar::new(FAMILIES.len() as u64);
+        let bar = ProgressBar::new(families.iter().flatten().count() as u64);
         if let Ok(style) = ProgressStyle::with_template("[{pos}/{len}] {elapsed} {msg}") {
             bar.set_style(style);
         }
-        for (name, family) in FAMILIES {
+        for (name, family) in families.into_iter().flatten() {
             bar.set_message(name);
             match self.other.free().and_then(|()| family(self)) {
                 Ok(()) => {}
