@@ -10,6 +10,7 @@ mod cuda_header;
 mod embed;
 mod examples;
 mod header;
+mod mpi;
 mod programs;
 mod symbols;
 
