@@ -254,7 +254,10 @@ impl Peer {
                     let seed = seed.parse().map_err(|_| NotOk::from("a seed"))?;
                     what.push((handles, options, seed));
                 }
-                threads(&self.ipc()?, &what, count, rounds)
+                let ipc = self.ipc()?;
+                let done = threads(&ipc, &what, count, rounds);
+                ipc.close_idle_connections();
+                done
             }
             "register" => register::register(self, words),
             "deserialize" => register::deserialize(self, words),
