@@ -10,7 +10,7 @@ use crate::pidfd::{self, Process};
 use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
 use crate::window::Window;
-use gpuipc_core::{GpuIpcMemHandle, Request, RequestKind, Ticket};
+use gpuipc_core::{Endpoint, GpuIpcMemHandle, Request, RequestKind, Ticket};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::os::fd::OwnedFd;
@@ -134,8 +134,34 @@ impl<'a> Exporter<'a> {
         }
     }
 
-    fn connect(&self) -> Result<Connection, Failure> {
-        Connection::open(self.ticket.endpoint, self.reach, self.wait)
+    const fn endpoint(&self) -> Endpoint {
+        self.ticket.endpoint
+    }
+
+    /// Asks for the descriptor, by a kept connection or by a new one, on which
+    /// more can be asked.
+    fn begin(&self) -> (Option<Connection>, Result<Answer, Failure>) {
+        let ask = |connection: &Connection| {
+            let request = self.send(connection)?;
+            connection.answer(&request, self.wait)
+        };
+        if let Some(kept) = self.reach.kept.take(self.endpoint()) {
+            match ask(&kept) {
+                // Perhaps it only hung up on a silent client.
+                Err(failure) if broker::is_lost(&failure) => {}
+                answer => return (Some(kept), answer),
+            }
+        }
+        match Connection::open(self.endpoint(), self.reach, self.wait) {
+            Ok(connection) => {
+                let answer = ask(&connection);
+                (Some(connection), answer)
+            }
+            Err(_) => {
+                let unreachable = Failure::refused(Step::BrokerConnect, Reason::BrokerUnreachable);
+                (None, Err(unreachable))
+            }
+        }
     }
 
     /// Asks for the descriptor, without waiting for the answer.
@@ -198,8 +224,9 @@ impl<'a> Exporter<'a> {
 pub(crate) struct Descriptors<'a> {
     /// One a segment.
     exporters: Vec<Exporter<'a>>,
-    /// To the broker, which all segments share.
-    connection: Option<Connection>,
+    /// To the broker, which all segments share: a kept one if there is one, and
+    /// kept again at the end.
+    connection: Option<(Endpoint, Connection)>,
     /// The segment that was asked for.
     asked: Option<(usize, Request)>,
 }
@@ -230,25 +257,22 @@ impl<'a> Descriptors<'a> {
         }
         let asked = self.asked.take().filter(|(segment, _)| *segment == at);
         let answer = match (&self.connection, asked) {
-            (Some(connection), Some((_, request))) => connection.answer(&request, exporter.wait),
+            (Some((_, connection)), Some((_, request))) => {
+                connection.answer(&request, exporter.wait)
+            }
             _ => {
-                self.connection = exporter.connect().ok();
-                self.connection.as_ref().map_or(
-                    Err(Failure::refused(
-                        Step::BrokerConnect,
-                        Reason::BrokerUnreachable,
-                    )),
-                    |connection| {
-                        let request = exporter.send(connection)?;
-                        connection.answer(&request, exporter.wait)
-                    },
-                )
+                let (connection, answer) = exporter.begin();
+                self.connection = connection.map(|connection| (exporter.endpoint(), connection));
+                answer
             }
         };
         let fd = match answer {
             Ok(Answer::Fd(fd)) => fd,
             // The broker's no is an answer.
-            Err(failure) if !may_go_around(failure.reason) => return Err(failure),
+            Err(failure) if !may_go_around(failure.reason) => {
+                self.connection = None;
+                return Err(failure);
+            }
             _ => {
                 // Once more by itself, with every way around that there is.
                 self.connection = None;
@@ -257,9 +281,21 @@ impl<'a> Descriptors<'a> {
         };
         let next = self.exporters.get(at + 1).zip(self.connection.as_ref());
         self.asked = next
-            .and_then(|(next, connection)| next.send(connection).ok())
+            .and_then(|(next, (_, connection))| next.send(connection).ok())
             .map(|request| (at + 1, request));
         Ok(fd)
+    }
+}
+
+impl Drop for Descriptors<'_> {
+    /// Keeps the connection, if no answer is still to come on it.
+    fn drop(&mut self) {
+        if self.asked.is_none()
+            && let (Some((endpoint, connection)), Some(exporter)) =
+                (self.connection.take(), self.exporters.first())
+        {
+            exporter.reach.kept.put(endpoint, connection);
+        }
     }
 }
 

@@ -106,7 +106,7 @@ fn keep(kept: &Kept, endpoint: Endpoint, broker: Connection, answer: &Result<Ans
 }
 
 /// Whether the connection broke.
-fn is_lost(failure: &Failure) -> bool {
+pub(crate) fn is_lost(failure: &Failure) -> bool {
     failure.step == Step::BrokerRequest
         && matches!(failure.reason, Reason::ExporterGone | Reason::BrokerHungUp)
 }

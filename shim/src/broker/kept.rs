@@ -15,7 +15,7 @@ pub(crate) struct Kept(Mutex<Vec<(Endpoint, Connection)>>);
 
 impl Kept {
     /// A connection to this broker, for the caller alone.
-    pub(super) fn take(&self, endpoint: Endpoint) -> Option<Connection> {
+    pub(crate) fn take(&self, endpoint: Endpoint) -> Option<Connection> {
         let mut kept = self.lock();
         let at = kept.iter().rposition(|(of, _)| *of == endpoint)?;
         Some(kept.remove(at).1)

@@ -14,7 +14,7 @@ mod peer;
 mod server;
 mod socket;
 
-pub(crate) use client::{Answer, Connection, Reach, ask, process};
+pub(crate) use client::{Answer, Connection, Reach, ask, is_lost, process};
 pub(crate) use kept::Kept;
 pub(crate) use peer::trusts_user;
 
