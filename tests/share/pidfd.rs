@@ -255,6 +255,9 @@ fn across_pid_namespaces_a_stopped_exporter_is_reached_through_its_socket() {
 fn milliseconds() -> u64 {
     if std::env::var_os("GPUIPC_TEST_LONG").is_some() {
         120_000
+    } else if gpuipc_tests::on_real_gpu() {
+        // CUDA takes seconds to start in each process.
+        20_000
     } else {
         3000
     }
