@@ -7,9 +7,12 @@
 //! | [`broker_message`] | any bytes, as a request and as a reply | [`slow::message`] |
 //! | [`registered_memory`] | any bytes, as a registered memory and as its parts | [`slow::registered`] |
 //! | [`c_calls`] | calls of the C interface, over the emulated driver | what the header promises; nothing is left |
+//! | [`import`] | changes of handles of another process, over the emulated driver | what that process offers; nothing is left |
+//! | [`broker_server`] | messages, descriptors, pauses and cut connections, to a running broker | what an honest client is told; nothing is left |
 //!
 //! [`slow`] holds the formats once more, written from their tables, obvious and slow, with nothing
-//! of gpuipc-core but the plain structs that a result is told in.
+//! of gpuipc-core but the plain structs that a result is told in. [`machine`] is what the targets over the
+//! emulated driver share.
 //!
 //! Each target of a format looks at its input twice: as it is, and repaired, so that what lies behind a
 //! checksum is reached by every input. The programs for libFuzzer are in `fuzz_targets`, the seeds
@@ -17,9 +20,12 @@
 #![deny(unsafe_code)]
 
 pub mod broker_message;
+pub mod broker_server;
 pub mod c_calls;
 pub mod change;
 pub mod decode;
+pub mod import;
+pub mod machine;
 pub mod registered_memory;
 pub mod round_trip;
 pub mod slow;

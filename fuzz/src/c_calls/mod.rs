@@ -10,8 +10,9 @@ mod grown;
 mod hold;
 mod world;
 
+use crate::machine::alone;
 use gpuipc_emulated::{counters, faults};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 use world::World;
 
@@ -65,9 +66,7 @@ impl Op {
 ///
 /// If a promise of the header does not hold.
 pub fn run(data: &[u8]) {
-    // What is left in the driver is the whole process's, and so are its faults.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     static WARM: Once = Once::new();
     // What the first use makes for good is there before anything is counted.
     WARM.call_once(|| calls(&[]));

@@ -11,7 +11,7 @@ const INPUTS: usize = 20_000;
 const LONG_INPUTS: usize = 5_000;
 
 /// Some changes of one seed; sometimes its end is another's, is cut off, or goes on.
-fn input(random: &mut Random, seeds: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub(super) fn input(random: &mut Random, seeds: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = seeds[random.below(seeds.len())].1.clone();
     match random.below(16) {
         0 | 1 => {

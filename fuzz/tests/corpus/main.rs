@@ -3,10 +3,14 @@
 
 mod changed;
 mod made;
+mod made_broker_server;
+mod made_import;
 mod made_registered;
 mod replay;
 
-use gpuipc_fuzz::{broker_message, c_calls, decode, registered_memory, round_trip};
+use gpuipc_fuzz::{
+    broker_message, broker_server, c_calls, decode, import, registered_memory, round_trip,
+};
 use std::path::{Path, PathBuf};
 
 /// A fuzz target.
@@ -36,12 +40,22 @@ const C_CALLS: Target = Target {
     name: "c_calls",
     run: c_calls::run,
 };
-const TARGETS: [Target; 5] = [
+const IMPORT: Target = Target {
+    name: "import",
+    run: import::run,
+};
+const BROKER_SERVER: Target = Target {
+    name: "broker_server",
+    run: broker_server::run,
+};
+const TARGETS: [Target; 7] = [
+    BROKER_SERVER,
     DECODE,
     ROUND_TRIP,
     BROKER_MESSAGE,
     REGISTERED_MEMORY,
     C_CALLS,
+    IMPORT,
 ];
 
 impl Target {

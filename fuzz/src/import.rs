@@ -1,0 +1,289 @@
+//! Handles of another process, changed with the right checksum and imported over the emulated
+//! driver: no crash, nothing left, and what is mapped is as long as the handles say, inside memory
+//! on offer, with the bytes that lie there.
+//!
+//! The input is steps of 12 bytes each: see [`Step`].
+
+use crate::machine::exporter::{self, Exporter, MARGIN, Offered, PIECE, exporter};
+use crate::machine::{Held, alone, driver};
+use crate::slow::handle::{BYTES, seal};
+use gpuipc::{Access, Error, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc};
+use gpuipc_core::HandleType;
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+/// Bytes of one step.
+pub const STEP: usize = 12;
+/// Steps of one input; later ones are not looked at.
+pub const MOST: usize = 32;
+/// What an import of changed handles may take, and what it may take longer on a busy machine.
+const TIMEOUT: Duration = Duration::from_millis(30);
+const SLACK: Duration = Duration::from_secs(5);
+
+/// One step.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// 0 takes another memory's handles, 1 puts a number into one, 2 copies a part of another
+    /// memory's handle, 3 removes, 4 doubles, 5 swaps handles, 6 imports, 7 lets go of a mapping,
+    /// 8 asks whether an import would work.
+    pub what: u8,
+    /// Lower half: which handle; upper half: how many bytes, less one (2: 16 times as many).
+    pub which: u8,
+    /// Where in the handle; another handle; bits of the options: 1 the other device, 2 reading
+    /// only, 4 only if the memory is known to be unchanged, 8 one type only, by the two bits above.
+    pub at: u16,
+    /// A number, or which memory.
+    pub number: u64,
+}
+
+impl Step {
+    /// The step in these bytes.
+    pub fn of(bytes: &[u8; STEP]) -> Self {
+        let [what, which, a, b, number @ ..] = *bytes;
+        Self {
+            what,
+            which,
+            at: u16::from_le_bytes([a, b]),
+            number: u64::from_le_bytes(number),
+        }
+    }
+
+    /// The bytes of the step.
+    pub fn bytes(self) -> [u8; STEP] {
+        let mut bytes = [0; STEP];
+        bytes[..2].copy_from_slice(&[self.what, self.which]);
+        bytes[2..4].copy_from_slice(&self.at.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.number.to_le_bytes());
+        bytes
+    }
+
+    fn handle(self) -> usize {
+        usize::from(self.which & 15)
+    }
+
+    fn has(self, bit: u16) -> bool {
+        self.at & bit != 0
+    }
+}
+
+/// What happened in one input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Imports of changed handles that mapped.
+    pub mapped: usize,
+    /// Those that did not.
+    pub refused: usize,
+}
+
+/// Does the steps.
+///
+/// # Panics
+///
+/// If a promise of the importer does not hold.
+pub fn run(data: &[u8]) {
+    look(data);
+}
+
+/// As [`run`]; tells what happened.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn look(data: &[u8]) -> Seen {
+    let _alone = alone();
+    let (steps, _) = data.as_chunks::<STEP>();
+    let steps: Vec<Step> = steps.iter().take(MOST).map(Step::of).collect();
+    let exporter = exporter();
+    static WARM: Once = Once::new();
+    // What the first use makes for good is there before anything is counted.
+    WARM.call_once(|| drop(Importer::new(exporter)));
+    let held = Held::now();
+    let mut importer = Importer::new(exporter);
+    for step in &steps {
+        importer.take(*step);
+    }
+    let seen = importer.seen;
+    drop(importer);
+    held.is_all(&steps);
+    seen
+}
+
+struct Importer {
+    exporter: &'static Exporter,
+    ipc: Ipc,
+    handles: Vec<[u8; BYTES]>,
+    is_changed: bool,
+    mems: Vec<GpuIpcMem>,
+    seen: Seen,
+}
+
+impl Importer {
+    fn new(exporter: &'static Exporter) -> Self {
+        let ipc = Ipc::new(driver()).expect("the emulated driver starts");
+        let mut new = Self {
+            exporter,
+            ipc,
+            handles: Vec::new(),
+            is_changed: false,
+            mems: Vec::new(),
+            seen: Seen::default(),
+        };
+        new.choose(1);
+        new
+    }
+
+    fn offer(&self, number: u64) -> &'static Offered {
+        let count = self.exporter.offers.len() as u64;
+        &self.exporter.offers[(number % count) as usize]
+    }
+
+    fn choose(&mut self, number: u64) {
+        let handles = self.offer(number).handles.iter();
+        self.handles = handles.map(GpuIpcMemHandle::encode).collect();
+        self.is_changed = false;
+    }
+
+    fn take(&mut self, step: Step) {
+        let (count, other) = (self.handles.len(), usize::from(step.at));
+        let at = step.handle() % count.max(1);
+        match step.what % 9 {
+            0 => return self.choose(step.number),
+            6 => return self.import(step),
+            7 if self.mems.is_empty() => return,
+            7 => return drop(self.mems.swap_remove(step.handle() % self.mems.len())),
+            8 => return self.ask(step),
+            _ if count == 0 => return,
+            1 => put(
+                &mut self.handles[at],
+                step.at,
+                step.which >> 4 & 7,
+                step.number,
+            ),
+            2 => {
+                let from = self.offer(step.number).handles[0].encode();
+                let start = other % BYTES;
+                let end = (start + 16 * (1 + usize::from(step.which >> 4))).min(BYTES);
+                self.handles[at][start..end].copy_from_slice(&from[start..end]);
+            }
+            3 => drop(self.handles.remove(at)),
+            4 if count < 8 => self.handles.push(self.handles[at]),
+            // In any order the handles are the same window.
+            5 => return self.handles.swap(at, other % count),
+            _ => return,
+        }
+        self.is_changed = true;
+    }
+
+    /// The handles with the right checksum; `None` if one is none by the rules. Of processes that
+    /// are no part of this no descriptor is fetched.
+    fn decoded(&self) -> Option<Vec<GpuIpcMemHandle>> {
+        let decode = |bytes: &[u8; BYTES]| {
+            let mut bytes = *bytes;
+            let pid = u32::from_le_bytes([bytes[128], bytes[129], bytes[130], bytes[131]]);
+            if pid != std::process::id() && pid != 0 {
+                bytes[128..132].copy_from_slice(&self.exporter.pid().to_le_bytes());
+            }
+            seal(&mut bytes);
+            GpuIpcMemHandle::decode(&bytes).ok()
+        };
+        self.handles.iter().map(decode).collect()
+    }
+
+    fn options(&self, step: Step) -> ImportOptions {
+        let types = [
+            HandleType::RuntimeIpc,
+            HandleType::PosixFd,
+            HandleType::Fabric,
+        ];
+        let mut options = ImportOptions::default().require_live(step.has(4));
+        if self.is_changed {
+            options = options.timeout(TIMEOUT);
+        }
+        if step.has(1) {
+            options = options.device(1);
+        }
+        if step.has(2) {
+            options = options.access(Access::ReadOnly);
+        }
+        if step.has(8) {
+            options = options.types(&[types[usize::from(step.at >> 4) % 3]]);
+        }
+        options
+    }
+
+    fn import(&mut self, step: Step) {
+        let Some(handles) = self.decoded() else {
+            self.seen.refused += 1;
+            return;
+        };
+        let start = Instant::now();
+        let result = self.ipc.import(&handles, &self.options(step));
+        assert!(!self.is_changed || start.elapsed() < TIMEOUT + SLACK);
+        match result {
+            Ok(mem) => {
+                self.check(&mem, handles);
+                self.seen.mapped += usize::from(self.is_changed);
+                self.mems.push(mem);
+            }
+            Err(error) => {
+                let plain = !self.is_changed && step.at & 15 == 0 && !self.handles.is_empty();
+                assert!(!plain, "handles as they were made: {error}");
+                assert_ne!(error.status().name(), "UNKNOWN");
+                self.seen.refused += 1;
+            }
+        }
+    }
+
+    /// Maps nothing: the counters at the end say so.
+    fn ask(&self, step: Step) {
+        if let Some(handles) = self.decoded() {
+            let outlook = self.ipc.can_import(&handles, &self.options(step));
+            let plain = !self.is_changed && step.at & 15 == 0 && !handles.is_empty();
+            assert!(!plain || outlook.is_importable(), "{outlook:?}");
+        }
+    }
+
+    /// What is mapped is as long as the handles say, and every segment is a memory on offer from
+    /// the place on that its handle names.
+    fn check(&self, mem: &GpuIpcMem, mut handles: Vec<GpuIpcMemHandle>) {
+        handles.sort_by_key(|handle| handle.window().segment_index);
+        let lengths = handles.iter().map(GpuIpcMemHandle::length);
+        assert_eq!(mem.len() as u64, lengths.sum::<u64>());
+        let mut start = 0;
+        for handle in &handles {
+            let len = usize::try_from(handle.length()).expect("it is mapped");
+            let from = handle.offset_from_base();
+            assert!(from + handle.length() <= PIECE as u64, "beyond the memory");
+            for at in [0, len / 2, len.saturating_sub(16)] {
+                let mut there = [0; 16];
+                let there = &mut there[..(len - at).min(16)];
+                mem.read(start + at, there).expect("all of it is mapped");
+                let place = from + at as u64;
+                assert!(self.is_on_offer(place, there), "at {place}: {there:02x?}");
+            }
+            start += len;
+        }
+        let mut beyond = [0];
+        let read = mem.read(start, &mut beyond);
+        assert!(matches!(read, Err(Error::Argument { .. })));
+    }
+
+    /// Whether these bytes lie there in an allocation of an offer.
+    fn is_on_offer(&self, place: u64, there: &[u8]) -> bool {
+        self.exporter.offers.iter().any(|offer| {
+            (0..offer.handles.len() as u64).any(|piece| {
+                let at = piece * PIECE as u64 + place;
+                exporter::bytes(offer.tag, at, there.len()) == there
+            })
+        })
+    }
+}
+
+/// Puts the lower bytes of a number into a handle.
+fn put(bytes: &mut [u8; BYTES], at: u16, more: u8, number: u64) {
+    let at = usize::from(at) % BYTES;
+    let end = (at + usize::from(more) + 1).min(BYTES);
+    bytes[at..end].copy_from_slice(&number.to_le_bytes()[..end - at]);
+}
+
+const _: () = assert!(MARGIN < PIECE);

@@ -1,0 +1,169 @@
+//! Another process with memory of every kind on offer: this very program, started once more.
+//!
+//! It also holds memory that is not on offer, which nobody may ever see, and makes a listening
+//! socket for this process: whoever connects to it finds that process behind it.
+
+use super::{driver, socket};
+use crate::slow::handle::BYTES;
+use gpuipc::{Buffer, ExportOptions, Ipc, Memory};
+use gpuipc_core::{Endpoint, GpuIpcMemHandle};
+use rustix::net::{bind, listen};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Set in the process that exports.
+const VARIABLE: &str = "GPUIPC_FUZZ_EXPORTER";
+/// How far from the ends of its memory each window is.
+pub const MARGIN: usize = 64 << 10;
+/// A piece of memory in segments, and all of other memory.
+pub const PIECE: usize = 2 << 20;
+
+/// Memory that the other process offers.
+#[derive(Debug)]
+pub struct Offered {
+    /// Its handles: the window is all but [`MARGIN`] at both ends.
+    pub handles: Vec<GpuIpcMemHandle>,
+    /// In every word of its contents.
+    pub tag: u32,
+}
+
+/// The other process, as this one sees it.
+#[derive(Debug)]
+pub struct Exporter {
+    /// In the order of [`Memory::ALL`].
+    pub offers: Vec<Offered>,
+    /// The name of the listening socket.
+    pub endpoint: Endpoint,
+    /// It listens, as a socket of that process.
+    pub listener: OwnedFd,
+    process: Child,
+    /// At its end that process ends.
+    _end: OwnedFd,
+}
+
+impl Exporter {
+    /// That process's pid.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+/// Byte `at` of the memory with this tag: a word's upper half is the tag, its lower half its index.
+pub fn byte(tag: u32, at: u64) -> u8 {
+    let word = (u64::from(tag) << 32) | (at / 8);
+    word.to_le_bytes()[(at % 8) as usize]
+}
+
+/// So many bytes from `at` on.
+pub fn bytes(tag: u32, at: u64, count: usize) -> Vec<u8> {
+    (at..).take(count).map(|at| byte(tag, at)).collect()
+}
+
+/// The other process, started by the first call.
+///
+/// # Panics
+///
+/// If it cannot be started.
+#[allow(clippy::zombie_processes)] // It ends with this process.
+pub fn exporter() -> &'static Exporter {
+    static EXPORTER: OnceLock<Exporter> = OnceLock::new();
+    EXPORTER.get_or_init(|| {
+        let (end, theirs) = socket::pair();
+        let process = Command::new("/proc/self/exe")
+            .env(VARIABLE, "1")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this program can be started once more");
+        let mut offers: Vec<Offered> = Vec::new();
+        loop {
+            let (said, fds) = socket::receive(&end, Duration::from_secs(30)).expect("it says");
+            let [tag, told @ ..] = &said[..] else {
+                panic!("the exporter has ended");
+            };
+            let tag = u32::from(*tag);
+            if let Some(listener) = fds.into_iter().next() {
+                return Exporter {
+                    offers,
+                    endpoint: Endpoint(told.try_into().expect("16 bytes")),
+                    listener,
+                    process,
+                    _end: end,
+                };
+            }
+            let handle = GpuIpcMemHandle::decode(told).expect("a handle");
+            match offers.last_mut() {
+                Some(last) if last.tag == tag => last.handles.push(handle),
+                _ => offers.push(Offered {
+                    handles: vec![handle],
+                    tag,
+                }),
+            }
+        }
+    })
+}
+
+/// Before `main`: the process that exports is no fuzzer and no test.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    if std::env::var_os(VARIABLE).is_some() {
+        export();
+        std::process::exit(0);
+    }
+}
+
+/// What the process that exports does, until its stdin ends.
+fn export() {
+    let ipc = Ipc::new(driver()).expect("the emulated driver starts");
+    let stdin = std::io::stdin();
+    let mut kept = Vec::new();
+    for (memory, tag) in Memory::ALL.into_iter().zip(1..) {
+        let secret = filled(memory, 0x5ec0 + tag);
+        let buffer = filled(memory, tag);
+        let start = buffer.device_ptr() + MARGIN as u64;
+        let len = buffer.len() - 2 * MARGIN;
+        let exported = ipc.export(start, len, &ExportOptions::default());
+        let exported = exported.expect("it can be exported");
+        for handle in exported.handles() {
+            let tag = u8::try_from(tag).expect("there are few");
+            let said = [&[tag], &handle.encode()[..]].concat();
+            assert!(socket::send(&stdin, &said, &[]));
+        }
+        kept.push((secret, buffer, exported));
+    }
+    let ticket = kept[0].2.handles()[0].ticket().expect("a ticket");
+    let mut endpoint = ticket.endpoint;
+    endpoint.0[0] ^= 1;
+    let listener = socket::new();
+    bind(&listener, &socket::address(endpoint)).expect("a name that nobody has");
+    listen(&listener, 16).expect("it listens");
+    let said = [&[0], &endpoint.0[..]].concat();
+    assert!(socket::send(&stdin, &said, &[listener.as_fd()]));
+    drop(listener);
+    let mut heard = [0; 1];
+    while rustix::io::read(&stdin, &mut heard).is_ok_and(|count| count > 0) {}
+}
+
+/// Memory with these contents. Where there is no fabric, memory for it has a descriptor only.
+fn filled(memory: Memory, tag: u32) -> Buffer {
+    let size = match memory {
+        Memory::Segments => 3 * PIECE,
+        _ => PIECE,
+    };
+    let new = |memory| Buffer::new(driver(), 0, memory, size);
+    let buffer = match new(memory) {
+        Err(_) if memory == Memory::VmmFabric => new(Memory::VmmFd),
+        made => made,
+    };
+    let buffer = buffer.expect("memory");
+    let contents = bytes(tag, 0, size);
+    buffer.write(0, &contents).expect("it is written");
+    buffer
+}
+
+const _: () = assert!(BYTES == gpuipc::HANDLE_BYTES);

@@ -1,0 +1,87 @@
+//! Messages with descriptors beside them, as they come: nothing is checked.
+
+use gpuipc_core::Endpoint;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+    socket_with, socketpair,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Descriptors beside one message, at most.
+const MOST: usize = 4;
+
+/// A socket that never blocks.
+///
+/// # Panics
+///
+/// If there are no more.
+pub fn new() -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket")
+}
+
+/// Both ends of a connection, which block.
+///
+/// # Panics
+///
+/// If there are no more.
+pub fn pair() -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets")
+}
+
+/// A broker's abstract name.
+///
+/// # Panics
+///
+/// Never: it is short.
+pub fn address(endpoint: Endpoint) -> SocketAddrUnix {
+    let name = format!("gpuipc-{endpoint}");
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("it is short")
+}
+
+/// Sends a message. Whether that worked.
+pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
+    }
+    let bytes = [IoSlice::new(bytes)];
+    sendmsg(socket, &bytes, &mut beside, SendFlags::NOSIGNAL).is_ok()
+}
+
+/// Receives a message that is there within `time`. `None`: it is not; no bytes: the end.
+pub fn receive(socket: impl AsFd, time: Duration) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+    let seconds = i64::try_from(time.as_secs()).ok()?;
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let mut ready = [PollFd::new(&socket, PollFlags::IN)];
+    if poll(&mut ready, Some(&time)) != Ok(1) {
+        return None;
+    }
+    let mut bytes = vec![0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(
+        &socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut beside,
+        RecvFlags::CMSG_CLOEXEC,
+    );
+    let fds = beside.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let fds = fds.flatten().collect();
+    // A reset is an end, too.
+    bytes.truncate(got.map_or(0, |got| got.bytes));
+    Some((bytes, fds))
+}
