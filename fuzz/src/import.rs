@@ -4,10 +4,10 @@
 //!
 //! The input is steps of 12 bytes each: see [`Step`].
 
-use crate::machine::exporter::{self, Exporter, MARGIN, Offered, PIECE, exporter};
+use crate::machine::exporter::{Exporter, Offered, exporter};
 use crate::machine::{Held, alone, driver};
 use crate::slow::handle::{BYTES, seal};
-use gpuipc::{Access, Error, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc};
+use gpuipc::{Access, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc};
 use gpuipc_core::HandleType;
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -221,7 +221,7 @@ impl Importer {
         assert!(!self.is_changed || start.elapsed() < TIMEOUT + SLACK);
         match result {
             Ok(mem) => {
-                self.check(&mem, handles);
+                self.exporter.is_what_is_mapped(&mem, handles);
                 self.seen.mapped += usize::from(self.is_changed);
                 self.mems.push(mem);
             }
@@ -242,41 +242,6 @@ impl Importer {
             assert!(!plain || outlook.is_importable(), "{outlook:?}");
         }
     }
-
-    /// What is mapped is as long as the handles say, and every segment is a memory on offer from
-    /// the place on that its handle names.
-    fn check(&self, mem: &GpuIpcMem, mut handles: Vec<GpuIpcMemHandle>) {
-        handles.sort_by_key(|handle| handle.window().segment_index);
-        let lengths = handles.iter().map(GpuIpcMemHandle::length);
-        assert_eq!(mem.len() as u64, lengths.sum::<u64>());
-        let mut start = 0;
-        for handle in &handles {
-            let len = usize::try_from(handle.length()).expect("it is mapped");
-            let from = handle.offset_from_base();
-            assert!(from + handle.length() <= PIECE as u64, "beyond the memory");
-            for at in [0, len / 2, len.saturating_sub(16)] {
-                let mut there = [0; 16];
-                let there = &mut there[..(len - at).min(16)];
-                mem.read(start + at, there).expect("all of it is mapped");
-                let place = from + at as u64;
-                assert!(self.is_on_offer(place, there), "at {place}: {there:02x?}");
-            }
-            start += len;
-        }
-        let mut beyond = [0];
-        let read = mem.read(start, &mut beyond);
-        assert!(matches!(read, Err(Error::Argument { .. })));
-    }
-
-    /// Whether these bytes lie there in an allocation of an offer.
-    fn is_on_offer(&self, place: u64, there: &[u8]) -> bool {
-        self.exporter.offers.iter().any(|offer| {
-            (0..offer.handles.len() as u64).any(|piece| {
-                let at = piece * PIECE as u64 + place;
-                exporter::bytes(offer.tag, at, there.len()) == there
-            })
-        })
-    }
 }
 
 /// Puts the lower bytes of a number into a handle.
@@ -285,5 +250,3 @@ fn put(bytes: &mut [u8; BYTES], at: u16, more: u8, number: u64) {
     let end = (at + usize::from(more) + 1).min(BYTES);
     bytes[at..end].copy_from_slice(&number.to_le_bytes()[..end - at]);
 }
-
-const _: () = assert!(MARGIN < PIECE);

@@ -9,6 +9,7 @@
 //! | [`c_calls`] | calls of the C interface, over the emulated driver | what the header promises; nothing is left |
 //! | [`import`] | changes of handles of another process, over the emulated driver | what that process offers; nothing is left |
 //! | [`broker_server`] | messages, descriptors, pauses and cut connections, to a running broker | what an honest client is told; nothing is left |
+//! | [`broker_client`] | answers of a broker that lies | an error by the deadline; nothing is left |
 //!
 //! [`slow`] holds the formats once more, written from their tables, obvious and slow, with nothing
 //! of gpuipc-core but the plain structs that a result is told in. [`machine`] is what the targets over the
@@ -19,6 +20,7 @@
 //! in `seeds`; `cargo test` replays all seeds, and seeds with a [`change`] too.
 #![deny(unsafe_code)]
 
+pub mod broker_client;
 pub mod broker_message;
 pub mod broker_server;
 pub mod c_calls;

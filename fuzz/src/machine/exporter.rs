@@ -5,7 +5,7 @@
 
 use super::{driver, socket};
 use crate::slow::handle::BYTES;
-use gpuipc::{Buffer, ExportOptions, Ipc, Memory};
+use gpuipc::{Buffer, Error, ExportOptions, GpuIpcMem, Ipc, Memory};
 use gpuipc_core::{Endpoint, GpuIpcMemHandle};
 use rustix::net::{bind, listen};
 use std::os::fd::{AsFd, OwnedFd};
@@ -47,6 +47,45 @@ impl Exporter {
     /// That process's pid.
     pub fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// What is mapped is as long as the handles say, and every segment is a memory on offer from
+    /// the place on that its handle names.
+    ///
+    /// # Panics
+    ///
+    /// If it is not.
+    pub fn is_what_is_mapped(&self, mem: &GpuIpcMem, mut handles: Vec<GpuIpcMemHandle>) {
+        handles.sort_by_key(|handle| handle.window().segment_index);
+        let lengths = handles.iter().map(GpuIpcMemHandle::length);
+        assert_eq!(mem.len() as u64, lengths.sum::<u64>());
+        let mut start = 0;
+        for handle in &handles {
+            let len = usize::try_from(handle.length()).expect("it is mapped");
+            let from = handle.offset_from_base();
+            assert!(from + handle.length() <= PIECE as u64, "beyond the memory");
+            for at in [0, len / 2, len.saturating_sub(16)] {
+                let mut there = [0; 16];
+                let there = &mut there[..(len - at).min(16)];
+                mem.read(start + at, there).expect("all of it is mapped");
+                let place = from + at as u64;
+                assert!(self.is_on_offer(place, there), "at {place}: {there:02x?}");
+            }
+            start += len;
+        }
+        let mut beyond = [0];
+        let read = mem.read(start, &mut beyond);
+        assert!(matches!(read, Err(Error::Argument { .. })));
+    }
+
+    /// Whether these bytes lie there in an allocation of an offer.
+    fn is_on_offer(&self, place: u64, there: &[u8]) -> bool {
+        self.offers.iter().any(|offer| {
+            (0..offer.handles.len() as u64).any(|piece| {
+                let at = piece * PIECE as u64 + place;
+                bytes(offer.tag, at, there.len()) == there
+            })
+        })
     }
 }
 

@@ -3,13 +3,15 @@
 
 mod changed;
 mod made;
+mod made_broker_client;
 mod made_broker_server;
 mod made_import;
 mod made_registered;
 mod replay;
 
 use gpuipc_fuzz::{
-    broker_message, broker_server, c_calls, decode, import, registered_memory, round_trip,
+    broker_client, broker_message, broker_server, c_calls, decode, import, registered_memory,
+    round_trip,
 };
 use std::path::{Path, PathBuf};
 
@@ -48,7 +50,12 @@ const BROKER_SERVER: Target = Target {
     name: "broker_server",
     run: broker_server::run,
 };
-const TARGETS: [Target; 7] = [
+const BROKER_CLIENT: Target = Target {
+    name: "broker_client",
+    run: broker_client::run,
+};
+const TARGETS: [Target; 8] = [
+    BROKER_CLIENT,
     BROKER_SERVER,
     DECODE,
     ROUND_TRIP,
