@@ -10,6 +10,7 @@
 //! | [`import`] | changes of handles of another process, over the emulated driver | what that process offers; nothing is left |
 //! | [`broker_server`] | messages, descriptors, pauses and cut connections, to a running broker | what an honest client is told; nothing is left |
 //! | [`broker_client`] | answers of a broker that lies | an error by the deadline; nothing is left |
+//! | [`driver_calls`] | calls of the library, with driver calls that fail | a simple model of what is visible and what is held |
 //!
 //! [`slow`] holds the formats once more, written from their tables, obvious and slow, with nothing
 //! of gpuipc-core but the plain structs that a result is told in. [`machine`] is what the targets over the
@@ -26,6 +27,7 @@ pub mod broker_server;
 pub mod c_calls;
 pub mod change;
 pub mod decode;
+pub mod driver_calls;
 pub mod import;
 pub mod machine;
 pub mod registered_memory;

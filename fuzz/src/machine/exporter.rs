@@ -200,7 +200,8 @@ fn filled(memory: Memory, tag: u32) -> Buffer {
         made => made,
     };
     let buffer = buffer.expect("memory");
-    let contents = bytes(tag, 0, size);
+    let words = (0..size as u64 / 8).map(|at| (u64::from(tag) << 32) | at);
+    let contents: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     buffer.write(0, &contents).expect("it is written");
     buffer
 }

@@ -5,13 +5,14 @@ mod changed;
 mod made;
 mod made_broker_client;
 mod made_broker_server;
+mod made_driver_calls;
 mod made_import;
 mod made_registered;
 mod replay;
 
 use gpuipc_fuzz::{
-    broker_client, broker_message, broker_server, c_calls, decode, import, registered_memory,
-    round_trip,
+    broker_client, broker_message, broker_server, c_calls, decode, driver_calls, import,
+    registered_memory, round_trip,
 };
 use std::path::{Path, PathBuf};
 
@@ -54,7 +55,12 @@ const BROKER_CLIENT: Target = Target {
     name: "broker_client",
     run: broker_client::run,
 };
-const TARGETS: [Target; 8] = [
+const DRIVER_CALLS: Target = Target {
+    name: "driver_calls",
+    run: driver_calls::run,
+};
+const TARGETS: [Target; 9] = [
+    DRIVER_CALLS,
     BROKER_CLIENT,
     BROKER_SERVER,
     DECODE,
