@@ -11,7 +11,7 @@
 use crate::broker_server::{Step, steps};
 use crate::machine::exporter::{Exporter, exporter};
 use crate::machine::{Held, alone, driver, socket};
-use crate::slow::message::read_request;
+use crate::slow::message::{read_reply, read_request};
 use gpuipc::{Error, GpuIpcMemHandle, ImportOptions, Ipc};
 use gpuipc_core::{HandleType, Reply, ReplyStatus, Request, RequestKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -254,7 +254,10 @@ impl Liar {
             Some(at) => memories()[at].as_fd(),
         };
         let count = usize::from(step.which >> 4 & 3);
-        let said = Reply::decode(&bytes).map(|reply| reply.status).ok();
+        let answers =
+            |reply: &Reply| (reply.id, reply.allocation_id) == (request.id, request.allocation_id);
+        let reply = read_reply(&bytes).ok().filter(answers);
+        let said = reply.map(|reply| reply.status);
         self.truth.memory |= said == Some(ReplyStatus::FdAttached) && count == 1 && kind > 0;
         self.truth.unchanged |= said == Some(ReplyStatus::MemoryUnchanged);
         // The importer may have left.
