@@ -17,7 +17,7 @@ use std::time::Duration;
 const VARIABLE: &str = "GPUIPC_FUZZ_EXPORTER";
 /// How far from the ends of its memory each window is.
 pub const MARGIN: usize = 64 << 10;
-/// A piece of memory in segments, and all of other memory.
+/// A piece of memory in segments, and all or half of other memory.
 pub const PIECE: usize = 2 << 20;
 
 /// Memory that the other process offers.
@@ -63,13 +63,15 @@ impl Exporter {
         for handle in &handles {
             let len = usize::try_from(handle.length()).expect("it is mapped");
             let from = handle.offset_from_base();
-            assert!(from + handle.length() <= PIECE as u64, "beyond the memory");
             for at in [0, len / 2, len.saturating_sub(16)] {
                 let mut there = [0; 16];
                 let there = &mut there[..(len - at).min(16)];
                 mem.read(start + at, there).expect("all of it is mapped");
                 let place = from + at as u64;
-                assert!(self.is_on_offer(place, there), "at {place}: {there:02x?}");
+                assert!(
+                    self.is_on_offer(handle.base_size(), place, there),
+                    "at {place}: {there:02x?}"
+                );
             }
             start += len;
         }
@@ -78,13 +80,16 @@ impl Exporter {
         assert!(matches!(read, Err(Error::Argument { .. })));
     }
 
-    /// Whether these bytes lie there in an allocation of an offer.
-    fn is_on_offer(&self, place: u64, there: &[u8]) -> bool {
+    /// Whether these bytes lie there in an allocation of that size that is on offer.
+    fn is_on_offer(&self, size: u64, place: u64, there: &[u8]) -> bool {
+        let fits = |handle: &GpuIpcMemHandle| {
+            handle.base_size() == size && place + there.len() as u64 <= size
+        };
         self.offers.iter().any(|offer| {
-            (0..offer.handles.len() as u64).any(|piece| {
-                let at = piece * PIECE as u64 + place;
-                bytes(offer.tag, at, there.len()) == there
-            })
+            let pieces = (0..).zip(&offer.handles).filter(|(_, handle)| fits(handle));
+            let at = pieces.map(|(piece, _): (u64, _)| piece * size + place);
+            at.into_iter()
+                .any(|at| bytes(offer.tag, at, there.len()) == there)
         })
     }
 }
@@ -192,6 +197,8 @@ fn export() {
 fn filled(memory: Memory, tag: u32) -> Buffer {
     let size = match memory {
         Memory::Segments => 3 * PIECE,
+        // Half of it could be mapped, too.
+        Memory::VmmFd | Memory::HostNuma => 2 * PIECE,
         _ => PIECE,
     };
     let new = |memory| Buffer::new(driver(), 0, memory, size);

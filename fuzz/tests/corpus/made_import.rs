@@ -81,6 +81,24 @@ fn seeds() -> Vec<Seed> {
             "smaller_base",
             all_kinds(&[number(16, 2 << 20 >> 1), IMPORT_IT]),
         ),
+        (
+            "half_of_the_base",
+            all_kinds(&[
+                number(32, 64),
+                number(56, 64),
+                number(16, 2 << 20),
+                IMPORT_IT,
+            ]),
+        ),
+        (
+            "legacy_part_of_the_base",
+            all_kinds(&[
+                number(32, 64),
+                number(56, 64),
+                number(16, 1 << 20),
+                IMPORT_IT,
+            ]),
+        ),
         ("huge_base", all_kinds(&[number(16, 1 << 40), IMPORT_IT])),
         ("huge_window", {
             let size = 1 << 46;
