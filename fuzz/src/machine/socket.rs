@@ -2,6 +2,7 @@
 
 use gpuipc_core::Endpoint;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
@@ -10,7 +11,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Descriptors beside one message, at most.
 const MOST: usize = 4;
@@ -58,13 +59,17 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
 
 /// Receives a message that is there within `time`. `None`: it is not; no bytes: the end.
 pub fn receive(socket: impl AsFd, time: Duration) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
-    let seconds = i64::try_from(time.as_secs()).ok()?;
-    let time = Timespec {
-        tv_sec: seconds,
-        tv_nsec: time.subsec_nanos().into(),
+    let end = Instant::now() + time;
+    // libFuzzer's timer interrupts.
+    let is_ready = || {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&left))
     };
-    let mut ready = [PollFd::new(&socket, PollFlags::IN)];
-    if poll(&mut ready, Some(&time)) != Ok(1) {
+    if retry_on_intr(is_ready) != Ok(1) {
         return None;
     }
     let mut bytes = vec![0; 4096];
