@@ -1,16 +1,16 @@
 //! The library's front door.
 
 use crate::broker::{Broker, Kept};
-use crate::can_import::{self, Outlook};
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::export::spare::Spare;
 use crate::export::{self, Exported};
 use crate::identity::Identity;
 use crate::import;
+use crate::import::can_import::{self, Outlook};
 use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
 use crate::registered::{self, RegisteredMemory};
-use crate::spare::Spare;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, TransportInfo};
 use std::sync::{Arc, Mutex, PoisonError};

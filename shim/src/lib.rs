@@ -35,6 +35,8 @@
 //! | [`Driver`] | one method a driver call, `Result` out | check what the driver checks |
 //! | contexts, mappings, [`AllocationHandle`] | one step each, undone on drop | know of types or handles |
 //! | offers and the broker | hold what is exported, hand out descriptors, say whether memory is unchanged | map anything |
+//! | imports | handles into their order, devices, one type after the other, one mapping an allocation | trust what a handle says |
+//! | [`RegisteredMemory`] | a buffer with its handles and a runtime's other transports | use those |
 //! | [`multicast`] | one object for several GPUs, phase by phase, agreed on by all members | run on a real driver unless asked to |
 //! | [`Ipc`] | export, import with fallback | order the GPU work of two processes |
 //!
@@ -59,47 +61,29 @@
 
 pub mod sys;
 
-mod allocation;
 mod attempt;
 mod broker;
 mod buffer;
-mod cache;
-mod can_import;
 mod context;
-mod descriptor;
-mod devices;
 mod driver;
 mod error;
 mod export;
-mod exporter;
 mod identity;
 mod import;
-mod imported_pool;
-mod importing;
 mod ipc;
-mod ledger;
 mod mapping;
 mod mem;
 pub mod multicast;
-mod offer;
-mod offering;
 mod options;
-mod own_access;
-mod pidfd;
 mod pin;
 mod private_fd;
 mod registered;
 mod reservation;
-mod shared_pool;
-mod spare;
 mod undo;
 mod wait;
-mod window;
 
 pub use attempt::{Attempt, Code, Peers, Reason, Step};
 pub use buffer::{Buffer, Memory};
-pub use can_import::{Outlook, Verdict};
-pub use devices::DeviceId;
 pub use driver::{AllocationHandle, Driver, DriverCause, DriverError};
 pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
 pub use export::Exported;
@@ -109,6 +93,8 @@ pub use gpuipc_core::{
     TypeFlags,
 };
 pub use identity::is_forked;
+pub use import::can_import::{Outlook, Verdict};
+pub use import::devices::DeviceId;
 pub use ipc::Ipc;
 pub use mem::{GpuIpcMem, Liveness, Used};
 pub use options::{

@@ -1,12 +1,12 @@
 //! Imported memory: an address that unmaps itself.
 
 use crate::attempt::Attempt;
-use crate::cache::Slot;
 use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::identity;
-use crate::imported_pool::PooledMapping;
+use crate::import::cache::Slot;
+use crate::import::imported_pool::PooledMapping;
 use crate::mapping::{LegacyMapping, VmmMapping};
 use crate::reservation::Reservation;
 use crate::sys::{CuDevice, CuDevicePtr};

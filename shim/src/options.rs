@@ -1,8 +1,8 @@
 //! What a caller may choose, and the environment variables that choose without
 //! recompiling.
 
-use crate::devices::DeviceId;
 use crate::error::Error;
+use crate::import::devices::DeviceId;
 use crate::reservation::{Place, Reservation};
 use core::sync::atomic::AtomicBool;
 use gpuipc_core::{HandleType, TypeFlags, TypeList};

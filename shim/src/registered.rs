@@ -2,17 +2,17 @@
 //! either side. Its form on the wire is [`gpuipc_core::RegisteredMemoryRef`].
 
 use crate::attempt::{Failure, Step};
-use crate::devices::Importers;
 use crate::error::{Error, ImportError};
 use crate::export::Exported;
 use crate::identity;
+use crate::import::devices::Importers;
+use crate::import::own_access;
+use crate::import::window::Window;
 use crate::import::{import_window, own_memory, wait_of};
 use crate::ipc::Ipc;
 use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions};
-use crate::own_access;
 use crate::sys::CuDevicePtr;
-use crate::window::Window;
 use core::fmt;
 use gpuipc_core::{
     GpuIpcMemHandle, HandleType, RegisteredFields, RegisteredMemoryRef, TransportInfo,

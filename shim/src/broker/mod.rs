@@ -20,8 +20,8 @@ pub(crate) use peer::trusts_user;
 
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::export::ledger::{Entry, Ledger};
 use crate::identity;
-use crate::ledger::{Entry, Ledger};
 use crate::options::Settings;
 use gpuipc_core::{Endpoint, Token};
 use name::{Folder, SocketFile};

@@ -3,10 +3,10 @@
 
 use super::peer::Peer;
 use super::socket::{receive, send};
-use crate::descriptor::Given;
 use crate::driver::Driver;
 use crate::driver::DriverError;
-use crate::offer::Offer;
+use crate::export::descriptor::Given;
+use crate::export::offer::Offer;
 use crate::options::Trust;
 use crate::private_fd::PrivateFd;
 use crate::wait::timespec;

@@ -1,13 +1,13 @@
 //! A new object, on offer to its members.
 
 use super::{Reason, Stage, Unavailable};
-use crate::descriptor::{Descriptor, KeptFd, Room};
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
+use crate::export::descriptor::{Descriptor, KeptFd, Room};
+use crate::export::ledger::Entry;
+use crate::export::offer::Offer;
 use crate::identity;
 use crate::ipc::Ipc;
-use crate::ledger::Entry;
-use crate::offer::Offer;
 use crate::options::ExportOptions;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
 use gpuipc_core::{DeviceUuid, GpuIpcMemHandle, HandleFields, Ticket, Token, TypeFlags, Window};

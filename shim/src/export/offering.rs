@@ -1,18 +1,18 @@
 //! Bringing an allocation on offer: every handle that it and the options allow,
 //! by trial, never by guess.
 
-use crate::allocation::{Allocation, Location, Way};
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::broker::Broker;
 use crate::context::{DeviceContext, with_context};
-use crate::descriptor::{Descriptor, KeptFd, Room};
 use crate::driver::{AllocationHandle, Driver, DriverError};
 use crate::error::{Error, NotExportable};
+use crate::export::allocation::{Allocation, Location, Way};
+use crate::export::descriptor::{Descriptor, KeptFd, Room};
+use crate::export::offer::Offer;
+use crate::export::shared_pool::SharedPool;
 use crate::identity;
-use crate::offer::Offer;
 use crate::options::ExportOptions;
 use crate::private_fd::PrivateFd;
-use crate::shared_pool::SharedPool;
 use crate::sys::{CuContext, CuMemPool, CuResult};
 use gpuipc_core::{DeviceUuid, HandleType, Token, TypeFlags};
 use std::sync::Arc;

@@ -1,14 +1,21 @@
 //! Export: from a device pointer to handles with every way of sharing that the
 //! memory allows, one handle for each allocation that the bytes lie in.
 
-use crate::allocation::{self, Allocation, Way, id_at, not_exportable};
+pub(crate) mod allocation;
+pub(crate) mod descriptor;
+pub(crate) mod ledger;
+pub(crate) mod offer;
+pub(crate) mod offering;
+pub(crate) mod shared_pool;
+pub(crate) mod spare;
+
+use self::allocation::{Allocation, Way, id_at, not_exportable};
+use self::ledger::Entry;
+use self::offer::Offer;
 use crate::attempt::Attempt;
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::identity;
 use crate::ipc::Ipc;
-use crate::ledger::Entry;
-use crate::offer::Offer;
-use crate::offering;
 use crate::options::ExportOptions;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, Ticket, TypeFlags, Window};

@@ -9,8 +9,8 @@
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::context;
-use crate::devices::DeviceId;
-use crate::importing::Import;
+use crate::import::devices::DeviceId;
+use crate::import::importing::Import;
 use crate::ipc::Ipc;
 use crate::mem::{Liveness, Shared, Used};
 use crate::options::{Access, ImportOptions};

@@ -1,20 +1,30 @@
 //! Import: from handles to a mapped, accessible address, by the first type that
 //! works.
 
+pub(crate) mod cache;
+pub(crate) mod can_import;
+pub(crate) mod devices;
+pub(crate) mod exporter;
+pub(crate) mod imported_pool;
+pub(crate) mod importing;
+pub(crate) mod own_access;
+pub(crate) mod pidfd;
+pub(crate) mod window;
+
+use self::cache::Slot;
+use self::devices::Importers;
+use self::exporter::Exporter;
+use self::importing::Import;
+use self::window::Window;
 use crate::attempt::{Attempt, Failure, Reason, Step};
-use crate::cache::{self, Slot};
-use crate::devices::{self, Importers};
 use crate::error::{Error, ImportError};
-use crate::exporter::Exporter;
+use crate::export::offer::Offer;
 use crate::identity;
-use crate::importing::Import;
 use crate::ipc::Ipc;
 use crate::mem::{GpuIpcMem, Liveness, Mapping, Shared, Used};
-use crate::offer::Offer;
 use crate::options::ImportOptions;
 use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
-use crate::window::Window;
 use gpuipc_core::{GpuIpcMemHandle, HandleType, TypeList};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

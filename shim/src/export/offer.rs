@@ -4,13 +4,13 @@
 //! The registry is the only thing that gives a pointer of this process to an
 //! importer in this process; the bytes of a handle never do.
 
-use crate::allocation;
 use crate::attempt::Attempt;
 use crate::broker::Broker;
-use crate::descriptor::{Descriptor, Given};
 use crate::driver::{AllocationHandle, Driver};
+use crate::export::allocation;
+use crate::export::descriptor::{Descriptor, Given};
+use crate::export::ledger;
 use crate::identity;
-use crate::ledger;
 use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{DeviceUuid, Endpoint, Token, TypeFlags};
@@ -128,12 +128,20 @@ impl Offer {
         wanted: impl Fn(&Self) -> bool,
     ) -> Option<Arc<Self>> {
         let key = (driver.id(), allocation_id, endpoint.0);
-        // All of them, since one that is dropped takes the lock.
-        let offers: Vec<Arc<Self>> = {
-            let registry = registry();
-            registry.get(&key).map(|offers| live(offers).collect())?
-        };
-        offers.into_iter().find(|offer| wanted(offer))
+        let registry = registry();
+        // Kept until the lock is open, since one that is dropped takes it.
+        let mut others = Vec::new();
+        let found = live(registry.get(&key)?).find_map(|offer| {
+            if wanted(&offer) {
+                Some(offer)
+            } else {
+                others.push(offer);
+                None
+            }
+        });
+        drop(registry);
+        drop(others);
+        found
     }
 
     fn key(&self) -> Key {

@@ -4,12 +4,12 @@
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::broker::{self, Answer, Connection, Reach};
 use crate::identity::Identity;
+use crate::import::pidfd::{self, Process};
+use crate::import::window::Window;
 use crate::ipc::Ipc;
 use crate::mem::Liveness;
-use crate::pidfd::{self, Process};
 use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
-use crate::window::Window;
 use gpuipc_core::{Endpoint, GpuIpcMemHandle, Request, RequestKind, Ticket};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};

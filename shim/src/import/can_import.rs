@@ -2,15 +2,15 @@
 //! reasons, without mapping anything.
 
 use crate::attempt::{Attempt, Failure, Peers, Reason, Step};
-use crate::devices::{self, Importers};
 use crate::error::Error;
-use crate::exporter::{Descriptors, Exporter};
 use crate::identity;
+use crate::import::devices::{self, Importers};
+use crate::import::exporter::{Descriptors, Exporter};
+use crate::import::importing::Import;
+use crate::import::window::Window;
 use crate::import::{order_of, own_memory, wait_of};
-use crate::importing::Import;
 use crate::ipc::Ipc;
 use crate::options::ImportOptions;
-use crate::window::Window;
 use gpuipc_core::{GpuIpcMemHandle, HandleType};
 use std::os::fd::AsFd;
 use std::time::Instant;

@@ -2,10 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::devices::Importers;
 use crate::driver::{Driver, Result};
+use crate::import::devices::Importers;
+use crate::import::window::Window;
 use crate::sys::{CuDevicePtr, CuMemPool, pointer_attribute};
-use crate::window::Window;
 use gpuipc_core::{Attributes, TypeFlags};
 
 /// Gives the importing devices access to memory that lies at `base`, where they

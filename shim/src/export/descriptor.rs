@@ -6,8 +6,8 @@
 //! keeps a bounded number of them, and makes the others when they are asked for.
 
 use crate::driver::{self, AllocationHandle, Driver};
+use crate::export::shared_pool::SharedPool;
 use crate::private_fd::PrivateFd;
-use crate::shared_pool::SharedPool;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,17 +1,17 @@
 //! One import under way: each type tried through to an accessible address.
 
 use crate::attempt::{Code, Failure, Peers, Reason, Step};
-use crate::devices::{self, Importers};
 use crate::driver::{self, AllocationHandle};
-use crate::exporter::{Descriptors, Exporter};
-use crate::imported_pool::PooledMapping;
+use crate::import::devices::{self, Importers};
+use crate::import::exporter::{Descriptors, Exporter};
+use crate::import::imported_pool::PooledMapping;
+use crate::import::window::Window;
 use crate::ipc::Ipc;
 use crate::mapping::{LegacyMapping, VmmMapping};
 use crate::mem::{Liveness, Mapping};
 use crate::options::ImportOptions;
 use crate::sys::{CuDevice, CuMemAccessDesc, CuResult};
 use crate::wait::Wait;
-use crate::window::Window;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType};
 use std::os::fd::AsFd;
 

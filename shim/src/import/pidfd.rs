@@ -6,7 +6,7 @@
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::broker::trusts_user;
-use crate::ledger::maker_of_entry;
+use crate::export::ledger::maker_of_entry;
 use crate::options::Trust;
 use gpuipc_core::Ticket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -3,9 +3,9 @@
 use crate::context;
 use crate::driver::{Driver, DriverError};
 use crate::error::Error;
+use crate::import::window::Window;
 use crate::options::{Access, ImportOptions};
 use crate::sys::{self, CuDevice, CuMemAccessDesc, CuMemLocation};
-use crate::window::Window;
 use gpuipc_core::DeviceUuid;
 
 /// A device, as a caller names it.
