@@ -52,7 +52,8 @@ impl RequestKind {
 pub struct Request {
     /// What is wanted.
     pub kind: RequestKind,
-    /// The sender's number for this request. Not 0, which says that a request was not understood.
+    /// The sender's number for this request. Any number arrives; a wise sender leaves out 0, which
+    /// in a reply says that a request was not understood.
     pub id: u64,
     /// The handle's [`allocation_id`](crate::GpuIpcMemHandle::allocation_id).
     pub allocation_id: u64,

@@ -13,6 +13,7 @@
 //! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
 //! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
 //! | `keep-connections`, `close-idle` | `ok`: connections to brokers stay after imports from now on; are closed |
+//! | `import-trusting-all HANDLE OPTIONS..` | `ok MAPPING ADDRESS`: by another `Ipc`, which trusts whoever has the token |
 //! | `spare-ipc` | `ok`: from now on with a spare descriptor |
 //! | `reserve SIZE` | `ok PLACE ADDRESS SIZE` |
 //! | `unmap MAPPING` | `ok PLACE ADDRESS SIZE` of what it lay in |
@@ -380,6 +381,14 @@ impl Peer {
             "cpu-read" => cpu::read(self.mapping(words)?, word(words)?),
             "cpu-write" => cpu::write(self.mapping(words)?, word(words)?),
             "can-import" => self.can_import(words),
+            "import-trusting-all" => {
+                let (handles, options) = self.what_to_import(words)?;
+                let trust = gpuipc::IpcOptions::default().trust(gpuipc::Trust::TokenAlone);
+                let mem = Ipc::with_options(self.driver, &trust)?.import(&handles, &options)?;
+                let (id, ptr) = (self.id(), mem.device_ptr());
+                self.mappings.insert(id, mem);
+                Ok(format!("{id} {ptr}"))
+            }
             "spare-ipc" => {
                 let options = gpuipc::IpcOptions::default().spare_descriptor(true);
                 self.ipc = Some(Ipc::with_options(self.driver, &options)?);

@@ -167,3 +167,16 @@ fn a_failure_is_its_own_askers_and_the_next_one_tries_again() {
         pair.importer.ok(&format!("drop mapping {}", mem.id));
     }
 }
+
+#[test]
+fn importers_that_trust_others_do_not_share_with_those_who_do_not() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let hex = to_hex(&handle.encode());
+    let first = pair.importer.import(&handle, "");
+    let answer = pair.importer.ok(&format!("import-trusting-all {hex}"));
+    let other = answer.split(' ').nth(1).expect("an address");
+    assert_ne!(other, first.ptr.to_string());
+    assert_eq!(pair.importer.import(&handle, "").ptr, first.ptr);
+}

@@ -3,7 +3,7 @@
 //!
 //! Two windows share a mapping if every byte of their handles is equal but for
 //! those that say which part of the allocation they are, and the same devices map
-//! it with the same rights. So a forged handle cannot reach an honest one's
+//! it with the same rights, by importers that trust the same users. So a forged handle cannot reach an honest one's
 //! mapping: it would have to have the honest one's token. No lock is held during a
 //! driver call; who wants what another thread is mapping waits for that one only.
 
@@ -13,7 +13,7 @@ use crate::import::devices::DeviceId;
 use crate::import::importing::Import;
 use crate::ipc::Ipc;
 use crate::mem::{Liveness, Shared, Used};
-use crate::options::{Access, ImportOptions};
+use crate::options::{Access, ImportOptions, Trust};
 use crate::sys::CuDevice;
 use crate::wait::{Ended, Wait};
 use core::fmt;
@@ -40,6 +40,8 @@ pub(crate) struct Slot {
     more: Box<[CuDevice]>,
     access: Access,
     host: bool,
+    /// Whom the importer believes: another `Ipc` of the process may believe fewer.
+    trust: Trust,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -108,9 +110,11 @@ impl Slot {
         more: &[CuDevice],
         access: Access,
         host: bool,
+        trust: &Trust,
     ) -> bool {
         self.access == access
             && self.host == host
+            && self.trust == *trust
             && *self.more == *more
             && same_allocation(&self.handle, handle)
     }
@@ -183,9 +187,10 @@ pub(crate) fn hit(
     let slots = slots().read().unwrap_or_else(PoisonError::into_inner);
     let all = slots.get(&short)?;
     let bytes = handle.encode();
+    let trust = &ipc.settings().trust;
     let slot = all
         .iter()
-        .find(|slot| slot.fits(&bytes, &[], options.access, options.host_access))?;
+        .find(|slot| slot.fits(&bytes, &[], options.access, options.host_access, trust))?;
     let order = options.types.as_deref().unwrap_or(&ipc.settings().types);
     if handle.host_id() != ipc.identity().host {
         return None;
@@ -299,9 +304,10 @@ fn slot_of(import: &Import<'_>) -> Arc<Slot> {
     let all = slots.entry(short).or_default();
     let more = &import.importers.more;
     let (access, host) = (options.access, options.host_access);
+    let trust = &import.ipc.settings().trust;
     if let Some(slot) = all
         .iter()
-        .find(|slot| slot.fits(&bytes, more, access, host))
+        .find(|slot| slot.fits(&bytes, more, access, host, trust))
     {
         return Arc::clone(slot);
     }
@@ -311,6 +317,7 @@ fn slot_of(import: &Import<'_>) -> Arc<Slot> {
         more: more.clone().into_boxed_slice(),
         access,
         host,
+        trust: trust.clone(),
         state: Mutex::default(),
         changed: Condvar::new(),
     });
