@@ -295,3 +295,15 @@ fn thousands_of_segments_fit_into_a_thousand_descriptors() {
     let mem = another.import_all(&handles, "timeout=50000");
     another.ok(&format!("drop mapping {}", mem.id));
 }
+
+#[test]
+fn a_broker_that_does_not_answer_is_asked_and_told_of_once() {
+    let mut pair = Pair::new();
+    let (_, handles) = share(&mut pair, 20, 0, 20 * PIECE);
+    let warm = pair.importer.import_all(&handles, "");
+    pair.importer.ok(&format!("drop mapping {}", warm.id));
+    pair.exporter.ok("stop");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let mem = pair.importer.import_all(&handles, "timeout=300");
+    assert_eq!(mem.attempts, ["PosixFd/broker-request/TimedOut"]);
+}

@@ -60,11 +60,20 @@ impl<'a> Exporter<'a> {
         if !may_go_around(failure.reason) || self.ticket.fd.is_none() {
             return Err(failure);
         }
-        let Some(process) = self.process() else {
-            return Err(failure);
-        };
-        note(failure);
-        pidfd::fetch(&process?, &self.ticket, self.reach.trust)
+        match self.by_number() {
+            None => Err(failure),
+            Some(fetched) => {
+                note(failure);
+                fetched
+            }
+        }
+    }
+
+    /// The descriptor without the broker, by its number; `None` where there is no
+    /// way to the process.
+    fn by_number(&self) -> Option<Result<OwnedFd, Failure>> {
+        let process = self.process()?;
+        Some(process.and_then(|process| pidfd::fetch(&process, &self.ticket, self.reach.trust)))
     }
 
     /// Whether legacy memory that was just opened is still what was offered.
@@ -229,6 +238,9 @@ pub(crate) struct Descriptors<'a> {
     connection: Option<(Endpoint, Connection)>,
     /// The segment that was asked for.
     asked: Option<(usize, Request)>,
+    /// The broker did not answer, and the number led to the descriptor: so it does
+    /// for the other segments, without asking again.
+    goes_around: bool,
 }
 
 impl<'a> Descriptors<'a> {
@@ -238,6 +250,7 @@ impl<'a> Descriptors<'a> {
             exporters: window.segments().iter().map(of).collect::<Result<_, _>>()?,
             connection: None,
             asked: None,
+            goes_around: false,
         })
     }
 
@@ -254,6 +267,11 @@ impl<'a> Descriptors<'a> {
             .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
         if self.exporters.len() == 1 {
             return exporter.descriptor(note);
+        }
+        if self.goes_around
+            && let Some(Ok(fd)) = exporter.by_number()
+        {
+            return Ok(fd);
         }
         let asked = self.asked.take().filter(|(segment, _)| *segment == at);
         let answer = match (&self.connection, asked) {
@@ -276,7 +294,13 @@ impl<'a> Descriptors<'a> {
             _ => {
                 // Once more by itself, with every way around that there is.
                 self.connection = None;
-                return exporter.descriptor(note);
+                let mut goes_around = false;
+                let fd = exporter.descriptor(&mut |failure| {
+                    goes_around = true;
+                    note(failure);
+                })?;
+                self.goes_around = goes_around;
+                return Ok(fd);
             }
         };
         let next = self.exporters.get(at + 1).zip(self.connection.as_ref());
