@@ -139,12 +139,12 @@ impl Pointer {
 }
 
 impl Allocation {
-    /// Asks the driver what is at `ptr`.
+    /// Asks the driver what is at `ptr`, whose BUFFER_ID is `id`.
     ///
     /// # Errors
     /// [`Error::NotExportable`] for memory that has no way of being shared.
-    pub(crate) fn around(driver: Driver, ptr: CuDevicePtr) -> Result<Self, Error> {
-        let found = Self::find(Pointer { driver, ptr })?;
+    pub(crate) fn around(driver: Driver, ptr: CuDevicePtr, id: u64) -> Result<Self, Error> {
+        let found = Self::find(Pointer { driver, ptr }, id)?;
         match found.behind(ptr) {
             Some(_) => Ok(found),
             // Freed between two questions; or host VMM memory, of which one call
@@ -158,7 +158,7 @@ impl Allocation {
         behind(self.base, self.size, ptr)
     }
 
-    fn find(pointer: Pointer) -> Result<Self, Error> {
+    fn find(pointer: Pointer, id: u64) -> Result<Self, Error> {
         let Pointer { driver, ptr } = pointer;
         let memory = match pointer.attribute(pointer_attribute::MEMORY_TYPE) {
             Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => {
@@ -166,21 +166,25 @@ impl Allocation {
             }
             answer => answer?,
         };
-        if pointer.or_zero(pointer_attribute::IS_MANAGED)? != 0 {
-            return Err(not_exportable(MemoryKind::Managed));
-        }
         // 64 bits: the driver writes eight bytes.
         let allowed = pointer.or_zero(pointer_attribute::ALLOWED_HANDLE_TYPES)?;
         let pool = pointer.or_zero(pointer_attribute::MEMPOOL_HANDLE)?;
         if pool != 0 {
-            return Self::in_pool(&pointer, pool, allowed);
+            return Self::in_pool(&pointer, id, pool, allowed);
         }
         let is_host = memory == u64::from(memory_type::HOST);
-        if !is_host && pointer.or_zero(pointer_attribute::IS_LEGACY_CUDA_IPC_CAPABLE)? != 0 {
+        // Memory with a handle type is neither of these (seen on an H200, driver 580).
+        if allowed == 0 && pointer.or_zero(pointer_attribute::IS_MANAGED)? != 0 {
+            return Err(not_exportable(MemoryKind::Managed));
+        }
+        if allowed == 0
+            && !is_host
+            && pointer.or_zero(pointer_attribute::IS_LEGACY_CUDA_IPC_CAPABLE)? != 0
+        {
             let (base, size) = pointer.range()?;
             let context = context_number(pointer.attribute(pointer_attribute::CONTEXT)?);
             return Ok(Self {
-                id: pointer.attribute(pointer_attribute::BUFFER_ID)?,
+                id,
                 base,
                 size,
                 location: Location::Gpu(device_of(&pointer)?),
@@ -214,7 +218,7 @@ impl Allocation {
         };
         let (base, size) = pointer.mapping(device)?;
         Ok(Self {
-            id: pointer.attribute(pointer_attribute::BUFFER_ID)?,
+            id,
             base,
             size,
             location,
@@ -222,13 +226,13 @@ impl Allocation {
         })
     }
 
-    fn in_pool(pointer: &Pointer, pool: u64, allowed: u64) -> Result<Self, Error> {
+    fn in_pool(pointer: &Pointer, id: u64, pool: u64, allowed: u64) -> Result<Self, Error> {
         if allowed == 0 {
             return Err(not_exportable(MemoryKind::PoolWithoutHandleType));
         }
         let (base, size) = pointer.range()?;
         Ok(Self {
-            id: pointer.attribute(pointer_attribute::BUFFER_ID)?,
+            id,
             base,
             size,
             location: Location::Gpu(device_of(pointer)?),

@@ -114,14 +114,14 @@ fn segment(
 ) -> Result<Segment, Error> {
     let driver = ipc.driver();
     let types = options.flags();
-    let known = match (ipc.running_broker(), id_at(driver, at)?) {
-        (Some(broker), Some(id)) => Offer::of_allocation(driver, id, broker.endpoint(), types),
-        _ => None,
-    };
+    let id = id_at(driver, at)?.ok_or(not_exportable(MemoryKind::NotCuda))?;
+    let known = ipc
+        .running_broker()
+        .and_then(|broker| Offer::of_allocation(driver, id, broker.endpoint(), types));
     let offer = match known {
         Some(offer) => offer,
         None => {
-            let allocation = Allocation::around(driver, at)?;
+            let allocation = Allocation::around(driver, at, id)?;
             // A pool's and a legacy allocation that is too short must not come
             // on offer first.
             let short = allocation.behind(at).is_none_or(|left| end - at > left);

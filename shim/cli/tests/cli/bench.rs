@@ -5,9 +5,9 @@ use serde_json::Value;
 
 /// Each family's figures, by how their names begin, and how many there are.
 const FIGURES: [(&str, usize); 21] = [
-    ("export first, ", 2),
-    ("export again, ", 2),
-    ("export drop, ", 2),
+    ("export first, ", 3),
+    ("export again, ", 3),
+    ("export drop, ", 3),
     ("import and map 64 MiB", 1),
     ("unmap 64 MiB", 1),
     ("broker's share of an import", 1),
