@@ -3,7 +3,7 @@
 //! error unless the lie was the truth, and leaves no descriptor.
 //!
 //! The input is a byte for the handle, a byte for the options, and steps: see
-//! [`Step`](crate::broker_server::Step), of which `what` means here: 0 answers the request with the
+//! [`Step`], of which `what` means here: 0 answers the request with the
 //! status `at`, 1 with bytes put over an honest answer from `at` on, 2 with the bytes alone, 3 hangs
 //! up, 4 says nothing, 5 pauses. The upper half of `which` is how many descriptors, its lowest two
 //! bits which; with bit 4 it does not wait for a request.
