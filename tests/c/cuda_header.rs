@@ -7,10 +7,11 @@ use crate::skip;
 use gpuipc::sys::{
     ALLOCATION_TYPE_PINNED, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle,
     CuMemAccessDesc, CuMemAllocFlags, CuMemAllocationProp, CuMemFabricHandle, CuMemHandle,
-    CuMemLocation, CuMemPool, CuMemPoolProps, CuMemPoolPtrExportData, CuResult, CuStream, CuUuid,
-    IPC_MEM_LAZY_ENABLE_PEER_ACCESS, MEMHOSTALLOC_PORTABLE, RANGE_HANDLE_TYPE_DMA_BUF_FD,
-    STREAM_NON_BLOCKING, access, capture_mode, capture_status, device_attribute, granularity,
-    handle_type, location, memory_type, pointer_attribute,
+    CuMemLocation, CuMemPool, CuMemPoolProps, CuMemPoolPtrExportData, CuMulticastObjectProp,
+    CuResult, CuStream, CuUuid, IPC_MEM_LAZY_ENABLE_PEER_ACCESS, MEMHOSTALLOC_PORTABLE,
+    RANGE_HANDLE_TYPE_DMA_BUF_FD, STREAM_NON_BLOCKING, access, capture_mode, capture_status,
+    device_attribute, granularity, handle_type, location, memory_type, multicast_granularity,
+    pointer_attribute,
 };
 use std::fmt::Write;
 use std::mem::{align_of, offset_of, size_of};
@@ -198,9 +199,23 @@ fn our_cuda_types_and_values_are_those_of_a_real_cuda_h() {
     ));
     structs(&mut asserts);
     values(&mut asserts);
+    asserts.0.push_str("#if CUDA_VERSION >= 12010\n");
+    same_struct!(
+        asserts,
+        CuMulticastObjectProp,
+        "CUmulticastObjectProp",
+        num_devices = "numDevices",
+        size = "size",
+        handle_types = "handleTypes",
+        flags = "flags"
+    );
+    same_values!(asserts, "CU_MULTICAST_GRANULARITY_", multicast_granularity: MINIMUM, RECOMMENDED);
+    asserts.0.push_str("#endif\n");
     // Every call of the list is declared, under the symbol's own name.
     let calls = gpuipc::driver_calls!(symbols);
-    for (index, (symbol, version)) in calls.iter().enumerate() {
+    // But for the one by which the emulated driver is known.
+    let of_cuda = calls.iter().filter(|(symbol, _)| symbol.starts_with("cu"));
+    for (index, (symbol, version)) in of_cuda.enumerate() {
         writeln!(
             asserts.0,
             "#if CUDA_VERSION >= {version}\nextern __typeof__({symbol}) *call_{index};\n#endif"
