@@ -115,9 +115,10 @@ impl Step {
     }
 }
 
+/// An enum of reasons, each with its words and what to do about it.
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident: $why:literal, $hint:literal;)*) => {
-        /// Why an attempt failed.
+    ($(#[$of:meta])* enum Reason; $($(#[$doc:meta])* $name:ident: $why:literal, $hint:literal;)*) => {
+        $(#[$of])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Reason {
@@ -140,7 +141,12 @@ macro_rules! reasons {
     };
 }
 
+pub(crate) use reasons;
+
 reasons! {
+    /// Why an attempt failed.
+    enum Reason;
+
     /// Options or `GPUIPC_TYPES` exclude the type.
     NotAllowed: "this type is excluded by the options or by GPUIPC_TYPES",
         "allow the type";

@@ -2,13 +2,13 @@
 //! either side. Its form on the wire is [`gpuipc_core::RegisteredMemoryRef`].
 
 use crate::attempt::{Failure, Step};
-use crate::error::{Error, ImportError};
+use crate::error::Error;
 use crate::export::Exported;
 use crate::identity;
 use crate::import::devices::Importers;
 use crate::import::own_access;
 use crate::import::window::Window;
-use crate::import::{import_window, own_memory, wait_of};
+use crate::import::{import_window, own_memory, refuse_all, wait_of};
 use crate::ipc::Ipc;
 use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions};
@@ -20,7 +20,6 @@ use gpuipc_core::{
 };
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// A buffer that its owner has registered, or that a peer has described.
 ///
@@ -248,10 +247,10 @@ fn reach(
     let window = Window::of(handles)?;
     let wait = wait_of(ipc, options);
     if let Some(own) = own_memory(ipc, &window, &wait) {
-        let base = own.map_err(|failure| refused(&window, failure))?;
+        let base = own.map_err(|failure| refuse_all(&window, failure))?;
         let importers = Importers::of(ipc.driver(), &window, options)?;
         own_access::give(ipc.driver(), &window, base, &importers)
-            .map_err(|error| refused(&window, access_failure(&error)))?;
+            .map_err(|error| refuse_all(&window, access_failure(&error)))?;
         return Ok(Reached::Own(base + window.first().offset_from_base()));
     }
     import_window(ipc, &window, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))
@@ -259,13 +258,6 @@ fn reach(
 
 fn access_failure(error: &crate::driver::DriverError) -> Failure {
     Failure::driver(Step::SetAccess, HandleType::PosixFd, error)
-}
-
-fn refused(window: &Window<'_>, failure: Failure) -> Error {
-    let attempt = |handle_type| failure.attempt(handle_type, Duration::ZERO);
-    Error::Import(ImportError {
-        attempts: window.types().into_iter().map(attempt).collect(),
-    })
 }
 
 /// Whether the way through the GPU failed, and not the process or its arguments.

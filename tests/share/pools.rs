@@ -270,22 +270,7 @@ fn a_pool_of_the_fabric_goes_by_fabric() {
 
 #[test]
 fn rounds_of_pool_memory_leave_nothing_behind() {
-    let mut pair = Pair::new();
-    let round = |pair: &mut Pair| {
-        let (buffer, _) = pair.exporter.alloc("pool", LEN);
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
-        let mem = pair.importer.import(&handle, "");
-        pair.importer.ok(&format!("drop mapping {}", mem.id));
-        pair.exporter.ok(&format!("drop offer {offer}"));
-        pair.exporter.ok(&format!("drop buffer {buffer}"));
-    };
-    round(&mut pair);
-    let before = (pair.exporter.state(), pair.importer.state());
-    for _ in 0..100 {
-        round(&mut pair);
-    }
-    pair.exporter.returns_to(&before.0);
-    pair.importer.returns_to(&before.1);
+    crate::round_trip::a_hundred_rounds_of("pool");
 }
 
 #[test]

@@ -179,26 +179,31 @@ fn exporting_again_gives_the_same_identity_and_no_second_descriptor() {
     pair.exporter.returns_to(&state);
 }
 
+/// Allocates, shares, maps and gives back, a hundred times.
+pub(crate) fn a_hundred_rounds_of(memory: &str) {
+    let mut pair = Pair::new();
+    let round = |pair: &mut Pair| {
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let mem = pair.importer.import(&handle, "");
+        pair.importer.ok(&format!("drop mapping {}", mem.id));
+        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop buffer {buffer}"));
+    };
+    // The first round starts what stays: the broker, the driver's files.
+    round(&mut pair);
+    let before = (pair.exporter.state(), pair.importer.state());
+    for _ in 0..100 {
+        round(&mut pair);
+    }
+    pair.exporter.returns_to(&before.0);
+    pair.importer.returns_to(&before.1);
+}
+
 #[test]
 fn a_hundred_rounds_leave_nothing_behind() {
     for memory in gpuipc_tests::memories() {
-        let mut pair = Pair::new();
-        let round = |pair: &mut Pair| {
-            let (buffer, _) = pair.exporter.alloc(memory, LEN);
-            let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
-            let mem = pair.importer.import(&handle, "");
-            pair.importer.ok(&format!("drop mapping {}", mem.id));
-            pair.exporter.ok(&format!("drop offer {offer}"));
-            pair.exporter.ok(&format!("drop buffer {buffer}"));
-        };
-        // The first round starts what stays: the broker, the driver's files.
-        round(&mut pair);
-        let before = (pair.exporter.state(), pair.importer.state());
-        for _ in 0..100 {
-            round(&mut pair);
-        }
-        pair.exporter.returns_to(&before.0);
-        pair.importer.returns_to(&before.1);
+        a_hundred_rounds_of(memory);
     }
 }
 

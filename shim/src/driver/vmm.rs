@@ -172,9 +172,7 @@ impl Driver {
     /// `INVALID_VALUE` (1) for a size that is not a multiple of the page size,
     /// `OUT_OF_MEMORY` (2).
     pub fn mem_address_reserve(self, size: usize) -> Result<CuDevicePtr> {
-        let mut ptr = 0;
-        call!(self, mem_address_reserve(&mut ptr, size, 0, 0, 0))?;
-        Ok(ptr)
+        self.mem_address_reserve_aligned(size, 0)
     }
 
     /// `cuMemAddressFree`: gives a whole reservation back.

@@ -10,7 +10,6 @@ pub(crate) mod shared_pool;
 pub(crate) mod spare;
 
 use self::allocation::{Allocation, Way, id_at, not_exportable};
-use self::ledger::Entry;
 use self::offer::Offer;
 use crate::attempt::Attempt;
 use crate::error::{Error, MemoryKind, NotExportable};
@@ -18,7 +17,7 @@ use crate::identity;
 use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::sys::CuDevicePtr;
-use gpuipc_core::{GpuIpcMemHandle, HandleFields, Ticket, TypeFlags, Window};
+use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -199,32 +198,11 @@ fn handles_of(
 }
 
 fn handle_of(ipc: &Ipc, segment: &Segment, window: Window) -> Result<GpuIpcMemHandle, Error> {
-    let (identity, offer) = (ipc.identity(), &segment.offer);
     let fields = HandleFields {
-        base_size: offer.size,
         offset_from_base: segment.offset_from_base,
         length: segment.length,
-        allocation_id: offer.allocation_id,
         window,
-        device_uuid: offer.device_uuid,
-        numa_node: offer.numa_node,
-        process_id: identity.process,
-        host_id: identity.host,
-        pid: identity.pid,
-        pid_namespace: identity.pid_namespace,
-        net_namespace: identity.net_namespace,
-        runtime_ipc: offer.runtime_ipc,
-        pool_pointer: offer.pool_pointer,
-        pool_id: offer.pool_id(),
-        ticket: Some(Ticket {
-            endpoint: offer.broker.endpoint(),
-            token: offer.token,
-            fd: offer.descriptor.number(),
-            ledger: offer.entry.as_ref().map(Entry::describe),
-        }),
-        posix_fd: offer.descriptor.is_there(),
-        fabric: offer.fabric,
-        ..HandleFields::default()
+        ..segment.offer.fields(ipc.identity())
     };
     Ok(GpuIpcMemHandle::new(&fields)?)
 }

@@ -7,13 +7,14 @@
 use crate::attempt::Attempt;
 use crate::broker::Broker;
 use crate::driver::{AllocationHandle, Driver};
+use crate::error::Error;
 use crate::export::allocation;
 use crate::export::descriptor::{Descriptor, Given};
 use crate::export::ledger;
-use crate::identity;
+use crate::identity::{self, Identity};
 use crate::sys::CuDevicePtr;
 use core::fmt;
-use gpuipc_core::{DeviceUuid, Endpoint, Token, TypeFlags};
+use gpuipc_core::{DeviceUuid, Endpoint, HandleFields, Ticket, Token, TypeFlags};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -50,6 +51,63 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
+    /// An offer by which nothing can be had yet.
+    pub(crate) fn new(
+        driver: Driver,
+        broker: Arc<Broker>,
+        types: TypeFlags,
+        allocation_id: u64,
+        base: CuDevicePtr,
+        size: u64,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            driver,
+            types,
+            allocation_id,
+            token: Token::new(identity::random_bytes()?),
+            base,
+            size,
+            device_uuid: DeviceUuid::default(),
+            numa_node: None,
+            runtime_ipc: None,
+            pool_pointer: None,
+            fabric: None,
+            entry: None,
+            descriptor: Descriptor::None,
+            reference: None,
+            attempts: Vec::new(),
+            broker,
+        })
+    }
+
+    /// What every handle of it says; which part of the allocation it means is
+    /// still to be said.
+    pub(crate) fn fields(&self, exporter: &Identity) -> HandleFields {
+        HandleFields {
+            base_size: self.size,
+            allocation_id: self.allocation_id,
+            device_uuid: self.device_uuid,
+            numa_node: self.numa_node,
+            process_id: exporter.process,
+            host_id: exporter.host,
+            pid: exporter.pid,
+            pid_namespace: exporter.pid_namespace,
+            net_namespace: exporter.net_namespace,
+            runtime_ipc: self.runtime_ipc,
+            pool_pointer: self.pool_pointer,
+            pool_id: self.pool_id(),
+            ticket: Some(Ticket {
+                endpoint: self.broker.endpoint(),
+                token: self.token,
+                fd: self.descriptor.number(),
+                ledger: self.entry.as_ref().map(ledger::Entry::describe),
+            }),
+            posix_fd: self.descriptor.is_there(),
+            fabric: self.fabric,
+            ..HandleFields::default()
+        }
+    }
+
     /// Whether the memory at the offer's address is still the one that was offered.
     pub(crate) fn memory_unchanged(&self) -> crate::driver::Result<bool> {
         // Without an id the driver no longer knows the address: freed.

@@ -10,11 +10,10 @@ use crate::export::allocation::{Allocation, Location, Way};
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
 use crate::export::offer::Offer;
 use crate::export::shared_pool::SharedPool;
-use crate::identity;
 use crate::options::ExportOptions;
 use crate::private_fd::PrivateFd;
 use crate::sys::{CuContext, CuMemPool, CuResult};
-use gpuipc_core::{DeviceUuid, HandleType, Token, TypeFlags};
+use gpuipc_core::{DeviceUuid, HandleType, TypeFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,24 +29,15 @@ pub(crate) fn offer(
         Location::Gpu(device) => (driver.device_uuid(device)?, None),
         Location::HostNode(node) => (DeviceUuid::default(), Some(node)),
     };
-    let mut offer = Offer {
+    let mut offer = Offer::new(
         driver,
-        types,
-        allocation_id: allocation.id,
-        token: Token::new(identity::random_bytes()?),
-        base: allocation.base,
-        size: allocation.size,
-        device_uuid,
-        numa_node,
-        runtime_ipc: None,
-        pool_pointer: None,
-        fabric: None,
-        entry: None,
-        descriptor: Descriptor::None,
-        reference: None,
-        attempts: Vec::new(),
         broker,
-    };
+        types,
+        allocation.id,
+        allocation.base,
+        allocation.size,
+    )?;
+    (offer.device_uuid, offer.numa_node) = (device_uuid, numa_node);
     let (made_for, kind) = (allocation.way.types(), allocation.way.kind());
     let wanted = made_for & types;
     match allocation.way {

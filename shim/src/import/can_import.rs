@@ -175,12 +175,7 @@ impl Import<'_> {
         let Ok(Some(owner)) = devices::with_uuid(driver, to) else {
             return Ok(());
         };
-        let no_peer = self
-            .importers
-            .devices()
-            .filter(|device| *device != owner)
-            .find(|device| !driver.can_access_peer(*device, owner).unwrap_or(true));
-        match no_peer {
+        match self.importers.without_way_to(driver, owner) {
             None => Ok(()),
             Some(device) => Err(Failure {
                 peers: driver

@@ -96,6 +96,14 @@ impl Importers {
         core::iter::once(self.first).chain(self.more.iter().copied())
     }
 
+    /// The first device of which the driver says that it does not reach the memory
+    /// of `owner`.
+    pub(crate) fn without_way_to(&self, driver: Driver, owner: CuDevice) -> Option<CuDevice> {
+        self.devices()
+            .filter(|device| *device != owner)
+            .find(|device| !driver.can_access_peer(*device, owner).unwrap_or(true))
+    }
+
     /// The rights as `cuMemSetAccess` wants them; `node` is the memory's, if it
     /// is the host's.
     pub(crate) fn rights(&self, node: Option<i16>) -> Vec<CuMemAccessDesc> {

@@ -275,14 +275,9 @@ impl Import<'_> {
     /// The importing device that is no peer of the memory's, as far as the driver
     /// says; else the first that is not the memory's own.
     fn without_way(&self, owner: Option<CuDevice>) -> Option<CuDevice> {
-        let driver = self.ipc.driver();
-        let others = || {
-            let devices = self.importers.devices();
-            devices.filter(|device| Some(*device) != owner)
-        };
-        let no_peer = owner.and_then(|owner| {
-            others().find(|device| !driver.can_access_peer(*device, owner).unwrap_or(true))
-        });
-        no_peer.or(others().next())
+        let no_peer =
+            owner.and_then(|owner| self.importers.without_way_to(self.ipc.driver(), owner));
+        let mut others = self.importers.devices();
+        no_peer.or_else(|| others.find(|device| Some(*device) != owner))
     }
 }

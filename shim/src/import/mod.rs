@@ -253,7 +253,7 @@ fn own_mem(ipc: &Ipc, window: &Window<'_>, base: CuDevicePtr) -> Result<GpuIpcMe
 }
 
 /// One cause for every type of the handles.
-fn refuse_all(window: &Window<'_>, failure: Failure) -> Error {
+pub(crate) fn refuse_all(window: &Window<'_>, failure: Failure) -> Error {
     let attempt = |handle_type| failure.attempt(handle_type, Duration::ZERO);
     let attempts = window.types().into_iter().map(attempt).collect();
     Error::Import(ImportError { attempts })

@@ -4,13 +4,11 @@ use super::{Reason, Stage, Unavailable};
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
-use crate::export::ledger::Entry;
 use crate::export::offer::Offer;
-use crate::identity;
 use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
-use gpuipc_core::{DeviceUuid, GpuIpcMemHandle, HandleFields, Ticket, Token, TypeFlags, Window};
+use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -71,24 +69,8 @@ pub(super) fn create(
     prop.size = size;
     let (object, made) = make(driver, prop, types)?;
     let broker = ipc.broker()?;
-    let mut offer = Offer {
-        driver,
-        types,
-        allocation_id: NEXT_OBJECT.fetch_add(1, Ordering::Relaxed),
-        token: Token::new(identity::random_bytes()?),
-        base: 0,
-        size: size as u64,
-        device_uuid: DeviceUuid::default(),
-        numa_node: None,
-        pool_pointer: None,
-        runtime_ipc: None,
-        fabric: None,
-        entry: None,
-        descriptor: Descriptor::None,
-        reference: None,
-        attempts: Vec::new(),
-        broker,
-    };
+    let id = NEXT_OBJECT.fetch_add(1, Ordering::Relaxed);
+    let mut offer = Offer::new(driver, broker, types, id, 0, size as u64)?;
     if made.contains(TypeFlags::POSIX_FD) {
         offer.descriptor = match Room::take() {
             Some(room) => {
@@ -168,11 +150,8 @@ fn make(
 }
 
 fn handle_of(ipc: &Ipc, offer: &Offer, num_devices: u16) -> Result<GpuIpcMemHandle, Error> {
-    let identity = ipc.identity();
     let fields = HandleFields {
-        base_size: offer.size,
         length: offer.size,
-        allocation_id: offer.allocation_id,
         window: Window {
             id: offer.allocation_id,
             length: offer.size,
@@ -180,22 +159,9 @@ fn handle_of(ipc: &Ipc, offer: &Offer, num_devices: u16) -> Result<GpuIpcMemHand
             segment_index: 0,
             segment_count: 1,
         },
-        process_id: identity.process,
-        host_id: identity.host,
-        pid: identity.pid,
-        pid_namespace: identity.pid_namespace,
-        net_namespace: identity.net_namespace,
-        ticket: Some(Ticket {
-            endpoint: offer.broker.endpoint(),
-            token: offer.token,
-            fd: offer.descriptor.number(),
-            ledger: offer.entry.as_ref().map(Entry::describe),
-        }),
-        posix_fd: offer.descriptor.is_there(),
-        fabric: offer.fabric,
         num_devices,
         multicast: true,
-        ..HandleFields::default()
+        ..offer.fields(ipc.identity())
     };
     Ok(GpuIpcMemHandle::new(&fields)?)
 }

@@ -1,6 +1,6 @@
 //! Why multicast does not work here: the stage, the code, what it means.
 
-use crate::attempt::Code;
+use crate::attempt::{Code, reasons};
 use crate::driver::{DriverCause, DriverError};
 use crate::error::Error;
 use crate::sys::CuResult;
@@ -69,32 +69,10 @@ stages! {
     Unmap = 14, "cuMemUnmap";
 }
 
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident: $why:literal, $hint:literal;)*) => {
-        /// What a failure of multicast means.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum Reason {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl Reason {
-            /// The reason in words.
-            #[must_use]
-            pub const fn why(self) -> &'static str {
-                match self { $(Self::$name => $why,)* }
-            }
-
-            /// What to do about it.
-            #[must_use]
-            pub const fn hint(self) -> &'static str {
-                match self { $(Self::$name => $hint,)* }
-            }
-        }
-    };
-}
-
 reasons! {
+    /// What a failure of multicast means.
+    enum Reason;
+
     /// This is no emulated driver, and the caller did not allow it.
     NotOptedIn: "multicast of this library has never run on a real driver",
         "share the memory without multicast, or allow it with IpcOptions::experimental_multicast";
