@@ -1,6 +1,7 @@
 //! Connections to brokers are kept for the next import, and never in the way.
 
 use crate::{Pair, peer};
+use gpuipc_core::GpuIpcMemHandle;
 
 const LEN: u64 = 2 << 20;
 
@@ -56,6 +57,86 @@ fn an_exporter_that_died_is_told_from_one_that_hung_up() {
     pair.exporter.kill();
     let refused = pair.importer.import_refused(&handle, "");
     assert_eq!(refused.status, "EXPORTER_GONE");
+}
+
+/// A pair whose importer has imported once and keeps the connection.
+fn known(memory: &str) -> (Pair, u32, u32, GpuIpcMemHandle) {
+    let mut pair = Pair::new();
+    pair.importer.ok("keep-connections");
+    let (buffer, _) = pair.exporter.alloc(memory, LEN);
+    pair.exporter.ok(&format!("fill {buffer} 61"));
+    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let mem = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
+    (pair, buffer, offer, handle)
+}
+
+#[test]
+fn a_known_exporter_need_not_answer_for_a_descriptor_that_it_keeps_open() {
+    let (mut pair, _, _, handle) = known("vmm-fd");
+    let before = pair.importer.state();
+    // Its broker answers no one any more.
+    pair.exporter.ok("stop");
+    for _ in 0..3 {
+        let mem = pair.importer.import(&handle, "timeout=500");
+        assert_eq!(mem.attempts, Vec::<String>::new());
+        pair.importer.ok(&format!("read {} 61 0", mem.id));
+        pair.importer.ok(&format!("drop mapping {}", mem.id));
+    }
+    pair.importer.returns_to(&before);
+}
+
+#[test]
+fn the_segments_of_a_known_exporter_need_no_answer_either() {
+    let (mut pair, ..) = known("vmm-fd");
+    let (buffer, _) = pair.exporter.alloc("segments", 5 * LEN);
+    pair.exporter.ok(&format!("fill {buffer} 62"));
+    let (_, handles) = pair.exporter.export_all(buffer, 9, 5 * LEN - 20, "");
+    let first = pair.importer.import_all(&handles, "");
+    pair.importer.ok(&format!("read {} 62 9", first.id));
+    pair.importer.ok(&format!("drop mapping {}", first.id));
+    let before = pair.importer.state();
+    pair.exporter.ok("stop");
+    let mem = pair.importer.import_all(&handles, "timeout=500");
+    assert_eq!(mem.attempts, Vec::<String>::new());
+    pair.importer.ok(&format!("read {} 62 9", mem.id));
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
+    pair.importer.returns_to(&before);
+}
+
+#[test]
+fn a_known_exporter_s_broker_is_asked_where_the_kernel_refuses_the_number() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let (mut pair, _, _, handle) = known("vmm-fd");
+        pair.importer.ok(&format!("refuse-pidfd {errno}"));
+        let before = pair.importer.state();
+        for _ in 0..3 {
+            let mem = pair.importer.import(&handle, "");
+            assert_eq!(mem.attempts, Vec::<String>::new());
+            pair.importer.ok(&format!("read {} 61 0", mem.id));
+            pair.importer.ok(&format!("drop mapping {}", mem.id));
+        }
+        pair.importer.returns_to(&before);
+    }
+}
+
+#[test]
+fn a_known_exporter_s_withdrawn_offer_gives_nothing() {
+    let (mut pair, _, offer, handle) = known("vmm-fd");
+    // Another offer, at the same number and in the same slot of the ledger.
+    let (other, _) = pair.exporter.alloc("vmm-fd", LEN);
+    let (anchor, _) = pair.exporter.alloc("vmm-fd", LEN);
+    pair.exporter.export(anchor, 0, LEN);
+    pair.exporter.ok(&format!("drop offer {offer}"));
+    let (_, next) = pair.exporter.export(other, 0, LEN);
+    let number = |handle: &GpuIpcMemHandle| handle.ticket().expect("a ticket").fd;
+    assert_eq!(
+        number(&handle),
+        number(&next),
+        "the test needs the number to be reused"
+    );
+    let refused = pair.importer.import_refused(&handle, "");
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/OfferWithdrawn"]);
 }
 
 #[test]

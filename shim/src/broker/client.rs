@@ -14,7 +14,7 @@ use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKin
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, connect};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -127,6 +127,8 @@ pub(crate) struct Connection {
     process: Option<PrivateFd>,
     /// Whether the broker is in this very process.
     own: bool,
+    /// The kernel has refused to give descriptors of that process by their number.
+    refuses_numbers: bool,
 }
 
 impl Connection {
@@ -138,10 +140,22 @@ impl Connection {
                 socket: PrivateFd::new(socket),
                 process: process.map(PrivateFd::new),
                 own: peer.is_self(),
+                refuses_numbers: false,
             }),
             Err(Errno::SRCH) => refused(Reason::ExporterGone),
             Err(errno) => Err(Failure::os(Step::BrokerConnect, Reason::System, errno)),
         }
+    }
+
+    /// The broker's process, if it is known and may give descriptors by their number.
+    pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
+        let process = self.process.as_ref().filter(|_| !self.refuses_numbers);
+        process.map(PrivateFd::as_fd)
+    }
+
+    /// From now on [`Connection::process`] gives nothing.
+    pub(crate) const fn refuse_numbers(&mut self) {
+        self.refuses_numbers = true;
     }
 
     /// Sends one request and reads its answer.

@@ -1,5 +1,10 @@
-//! What an importer wants of the exporter, and the ways to get it: the broker
-//! first, then what the kernel gives to who may ptrace the exporter.
+//! What an importer wants of the exporter, and the ways to get it.
+//!
+//! The first time the broker is asked: it says whether this user may have the
+//! memory. Once it has answered, a descriptor that the exporter keeps open is
+//! fetched by its number, the shortest way, if the kernel allows that; whatever
+//! does not plainly work goes to the broker again. Where the broker cannot be
+//! reached, the number is the last way.
 
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::broker::{self, Answer, Connection, Reach};
@@ -74,6 +79,31 @@ impl<'a> Exporter<'a> {
     fn by_number(&self) -> Option<Result<OwnedFd, Failure>> {
         let process = self.process()?;
         Some(process.and_then(|process| pidfd::fetch(&process, &self.ticket, self.reach.trust)))
+    }
+
+    /// The descriptor by its number from the process of a broker that has answered
+    /// this one before, so that neither side's trust is in question; `None` where
+    /// the broker must be asked.
+    fn fetch_from(&self, broker: &mut Connection) -> Option<OwnedFd> {
+        if !self.has_number_at(broker) {
+            return None;
+        }
+        let process = Process::behind_socket(broker.process()?);
+        match pidfd::fetch(&process, &self.ticket, self.reach.trust) {
+            Ok(fd) => Some(fd),
+            Err(failure) => {
+                if matches!(failure.reason, Reason::PtraceRefused | Reason::NoPidfd) {
+                    broker.refuse_numbers();
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether the descriptor is kept open under a number, in a process that is
+    /// known and has not refused one yet.
+    fn has_number_at(&self, broker: &Connection) -> bool {
+        self.ticket.fd.is_some() && broker.process().is_some()
     }
 
     /// Whether legacy memory that was just opened is still what was offered.
@@ -196,7 +226,7 @@ impl<'a> Exporter<'a> {
     /// A descriptor of the exporter's process: by its pid, which means the same
     /// process only in the same pid namespace; else by the broker's socket, if
     /// that can be reached. `None` where neither is.
-    fn process(&self) -> Option<Result<Process, Failure>> {
+    fn process(&self) -> Option<Result<Process<OwnedFd>, Failure>> {
         if self.shares_pids() {
             return Some(pidfd::open(self.handle.pid()));
         }
@@ -226,10 +256,11 @@ impl<'a> Exporter<'a> {
 
 /// The descriptors of a window's segments, one after the other.
 ///
-/// Of several segments the next one's is asked for while the caller works on the
-/// last one's: the broker sends it meanwhile, and one that is made on demand is
-/// made meanwhile. Never more than one reply lies unread, and no descriptor is
-/// held longer than the caller holds it.
+/// What a known exporter keeps open is fetched by its number. Of several segments
+/// whose descriptors come from the broker, the next one's is asked for while the
+/// caller works on the last one's: the broker sends it meanwhile, and one that is
+/// made on demand is made meanwhile. Never more than one reply lies unread, and no
+/// descriptor is held longer than the caller holds it.
 pub(crate) struct Descriptors<'a> {
     /// One a segment.
     exporters: Vec<Exporter<'a>>,
@@ -265,6 +296,19 @@ impl<'a> Descriptors<'a> {
             .exporters
             .get(at)
             .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
+        // An answer that is on its way is read first.
+        if self.asked.is_none() {
+            let endpoint = exporter.endpoint();
+            let kept = || Some((endpoint, exporter.reach.kept.take(endpoint)?));
+            let known = self.connection.take().or_else(kept);
+            if let Some((endpoint, mut broker)) = known {
+                if let Some(fd) = exporter.fetch_from(&mut broker) {
+                    self.connection = Some((endpoint, broker));
+                    return Ok(fd);
+                }
+                exporter.reach.kept.put(endpoint, broker);
+            }
+        }
         if self.exporters.len() == 1 {
             return exporter.descriptor(note);
         }
@@ -305,7 +349,8 @@ impl<'a> Descriptors<'a> {
         };
         let next = self.exporters.get(at + 1).zip(self.connection.as_ref());
         self.asked = next
-            .and_then(|(next, (_, connection))| next.send(connection).ok())
+            .filter(|(next, (_, broker))| !next.has_number_at(broker))
+            .and_then(|(next, (_, broker))| next.send(broker).ok())
             .map(|request| (at + 1, request));
         Ok(fd)
     }

@@ -1,8 +1,9 @@
-//! Fetching an exporter's descriptor by its number (`pidfd_getfd`, Linux 5.6),
-//! where its broker does not give it.
+//! Fetching an exporter's descriptor by its number (`pidfd_getfd`, Linux 5.6):
+//! five system calls, where a request to the broker wakes another process.
 //!
 //! The kernel allows this to whoever may ptrace the exporter. Nothing here asks
-//! for that right: a refusal is a failed attempt.
+//! for that right: where it is refused, the broker is asked, and where that cannot
+//! be reached either, the refusal is a failed attempt.
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::broker::trusts_user;
@@ -14,24 +15,24 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// An exporter's process.
-pub(crate) struct Process {
-    fd: OwnedFd,
+/// An exporter's process, by a pidfd.
+pub(crate) struct Process<F> {
+    fd: F,
     /// Whether its user is known to be trusted: the kernel said so at the socket
     /// from which the descriptor is.
     known: bool,
 }
 
-impl Process {
+impl<F: AsFd> Process<F> {
     /// The process behind the socket of a trusted user's broker.
-    pub(crate) const fn behind_socket(fd: OwnedFd) -> Self {
+    pub(crate) const fn behind_socket(fd: F) -> Self {
         Self { fd, known: true }
     }
 }
 
 /// The process with this pid. Only to be asked for a pid of the own pid
 /// namespace: elsewhere the number is another process's.
-pub(crate) fn open(pid: u32) -> Result<Process, Failure> {
+pub(crate) fn open(pid: u32) -> Result<Process<OwnedFd>, Failure> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(Failure::refused(Step::FetchByNumber, Reason::ExporterGone))?;
     let fd = pidfd_open(pid, PidfdFlags::empty()).map_err(refused)?;
@@ -39,7 +40,11 @@ pub(crate) fn open(pid: u32) -> Result<Process, Failure> {
 }
 
 /// Fetches the descriptor that `ticket` names and proves that it is the one on offer.
-pub(crate) fn fetch(process: &Process, ticket: &Ticket, trust: &Trust) -> Result<OwnedFd, Failure> {
+pub(crate) fn fetch<F: AsFd>(
+    process: &Process<F>,
+    ticket: &Ticket,
+    trust: &Trust,
+) -> Result<OwnedFd, Failure> {
     let number = ticket.fd.ok_or(NO_DESCRIPTOR)?;
     // The order is the proof: the descriptor first, then the ledger anew.
     let fd = get(process, number)?;
@@ -55,8 +60,8 @@ pub(crate) fn fetch(process: &Process, ticket: &Ticket, trust: &Trust) -> Result
 
 /// Whether the offer of `ticket` lives: it stands in the ledger of a process of
 /// a trusted user.
-pub(crate) fn offer_lives(
-    process: &Process,
+pub(crate) fn offer_lives<F: AsFd>(
+    process: &Process<F>,
     ticket: &Ticket,
     trust: &Trust,
 ) -> Result<bool, Failure> {
@@ -97,7 +102,7 @@ fn user_of(process: BorrowedFd<'_>) -> Option<u32> {
 /// In a handle that names none.
 const NO_DESCRIPTOR: Failure = Failure::refused(Step::FetchByNumber, Reason::NoDescriptor);
 
-fn get(process: &Process, number: i32) -> Result<OwnedFd, Failure> {
+fn get<F: AsFd>(process: &Process<F>, number: i32) -> Result<OwnedFd, Failure> {
     pidfd_getfd(&process.fd, number, PidfdGetfdFlags::empty()).map_err(refused)
 }
 
