@@ -75,7 +75,11 @@ mod tests {
         for end in 0..=bytes.len() {
             for seam in 0..=end {
                 let parts = [&bytes[..seam], &bytes[seam..end]];
-                assert_eq!(crc_of(&parts), crc_by_table(&[&bytes[..end]]), "{seam} {end}");
+                assert_eq!(
+                    crc_of(&parts),
+                    crc_by_table(&[&bytes[..end]]),
+                    "{seam} {end}"
+                );
             }
         }
     }

@@ -29,8 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// memory (`cuMemAlloc`) and memory of a pool it does not keep: its owner must.
 #[derive(Debug)]
 pub struct Exported {
-    /// One a segment.
-    offers: Vec<Arc<Offer>>,
+    segments: Vec<Segment>,
     handles: Vec<GpuIpcMemHandle>,
 }
 
@@ -46,15 +45,16 @@ impl Exported {
     /// why: of the first segment that has some.
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
-        self.offers
+        self.segments
             .iter()
-            .map(|offer| &*offer.attempts)
+            .map(|segment| &*segment.offer.attempts)
             .find(|attempts| !attempts.is_empty())
             .unwrap_or_default()
     }
 }
 
 /// The part of a window that lies in one allocation.
+#[derive(Debug)]
 struct Segment {
     offer: Arc<Offer>,
     offset_from_base: u64,
@@ -78,7 +78,7 @@ pub(crate) fn export(
     }
     let end = ptr
         .checked_add(length)
-        .ok_or(not_exportable(MemoryKind::BeyondAllocation))?;
+        .ok_or_else(|| not_exportable(MemoryKind::BeyondAllocation))?;
     let mut segments: Vec<Segment> = Vec::with_capacity(1);
     let mut at = ptr;
     while at < end {
@@ -99,8 +99,7 @@ pub(crate) fn export(
         handles.len(),
         handles.first()
     );
-    let offers = segments.into_iter().map(|segment| segment.offer).collect();
-    Ok(Exported { offers, handles })
+    Ok(Exported { segments, handles })
 }
 
 /// The part of `at .. end` that lies in the allocation at its begin, which comes
@@ -113,7 +112,7 @@ fn segment(
 ) -> Result<Segment, Error> {
     let driver = ipc.driver();
     let types = options.flags();
-    let id = id_at(driver, at)?.ok_or(not_exportable(MemoryKind::NotCuda))?;
+    let id = id_at(driver, at)?.ok_or_else(|| not_exportable(MemoryKind::NotCuda))?;
     let known = ipc
         .running_broker()
         .and_then(|broker| Offer::of_allocation(driver, id, broker.endpoint(), types));
@@ -133,7 +132,7 @@ fn segment(
     let left = allocation::behind(offer.base, offer.size, at);
     Ok(Segment {
         offset_from_base: at.wrapping_sub(offer.base),
-        length: (end - at).min(left.ok_or(not_exportable(MemoryKind::NotCuda))?),
+        length: (end - at).min(left.ok_or_else(|| not_exportable(MemoryKind::NotCuda))?),
         offer,
     })
 }

@@ -9,7 +9,7 @@ use super::raw;
 use super::report::Row;
 use super::statistics::Pairs;
 use crate::output::Failure;
-use gpuipc::core::Endpoint;
+use gpuipc::core::{Endpoint, HandleFields, Ticket};
 use gpuipc::{GpuIpcMemHandle, ImportOptions, Memory};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::os::fd::OwnedFd;
@@ -18,22 +18,29 @@ const BYTES: usize = 2 << 20;
 
 pub(super) fn run(bench: &mut Bench) -> Result<(), Failure> {
     let offered = Offered::new(bench, Memory::VmmFd, 1, BYTES)?;
-    let kept = measure(bench, &offered, &offered.handles, false, |bench| {
-        bench.passing.get(0)
-    })?;
+    let asked = without_number(&offered.handles)?;
+    let kept = measure(bench, &offered, &asked, false, |bench| bench.passing.get(0))?;
     bench.row(Row::of("descriptor by a kept connection", "us", &kept))?;
     let name = bench.other.passer()?;
     let anew = measure(bench, &offered, &offered.handles, true, |_| {
         Passing::connect(&name)?.get(0)
     })?;
     bench.row(Row::of("descriptor by a new connection", "us", &anew))?;
-    let by_number = "descriptor by pidfd_getfd, no broker in reach";
+    let figures = [
+        "descriptor by pidfd_getfd, exporter known",
+        "descriptor by pidfd_getfd, no broker in reach",
+    ];
     let (handles, pid, number) = out_of_reach(&offered.handles)?;
     if let Err(failure) = fetch(pid, number) {
-        return bench.row(Row::skipped(by_number, "us", &failure.to_string()));
+        let why = failure.to_string();
+        let mut rows = figures.into_iter();
+        return rows.try_for_each(|figure| bench.row(Row::skipped(figure, "us", &why)));
     }
-    let fetched = measure(bench, &offered, &handles, false, |_| fetch(pid, number))?;
-    bench.row(Row::of(by_number, "us", &fetched))
+    for (figure, handles) in figures.into_iter().zip([&offered.handles, &handles]) {
+        let fetched = measure(bench, &offered, handles, false, |_| fetch(pid, number))?;
+        bench.row(Row::of(figure, "us", &fetched))?;
+    }
+    Ok(())
 }
 
 /// Imports, less the raw calls, beside the raw way to a descriptor.
@@ -59,25 +66,47 @@ fn measure(
     Ok(pairs)
 }
 
-/// The same handles with a broker that nobody can find: the importer fetches by
-/// number then. With whose pid, and which number.
-fn out_of_reach(handles: &[GpuIpcMemHandle]) -> Result<(Vec<GpuIpcMemHandle>, u32, i32), Failure> {
-    let none = || Failure::text("the exporter keeps no descriptor open");
+fn none() -> Failure {
+    Failure::text("the exporter keeps no descriptor open")
+}
+
+/// The fields of the only handle, changed.
+fn changed(
+    handles: &[GpuIpcMemHandle],
+    change: impl FnOnce(&mut HandleFields, &mut Ticket),
+) -> Result<Vec<GpuIpcMemHandle>, Failure> {
     let [handle] = handles else {
         return Err(none());
     };
     let mut fields = handle.fields();
-    // In the same network namespace a name that refuses says that all is over.
-    fields.net_namespace = 0;
-    let ticket = fields.ticket.as_mut().ok_or_else(none)?;
-    ticket.endpoint = Endpoint(ticket.endpoint.0.map(|byte| !byte));
-    let number = ticket.fd.ok_or_else(none)?;
+    let mut ticket = fields.ticket.ok_or_else(none)?;
+    change(&mut fields, &mut ticket);
+    fields.ticket = Some(ticket);
     let handle = GpuIpcMemHandle::new(&fields).map_err(|error| Failure::text(error.to_string()))?;
-    Ok((vec![handle], fields.pid, number))
+    Ok(vec![handle])
+}
+
+/// The same handles as if the descriptor were made on demand: the broker must be asked.
+fn without_number(handles: &[GpuIpcMemHandle]) -> Result<Vec<GpuIpcMemHandle>, Failure> {
+    changed(handles, |_, ticket| ticket.fd = None)
+}
+
+/// The same handles with a broker that nobody can find: the importer fetches by
+/// number then. With whose pid, and which number.
+fn out_of_reach(handles: &[GpuIpcMemHandle]) -> Result<(Vec<GpuIpcMemHandle>, u32, i32), Failure> {
+    let mut pid = 0;
+    let mut number = None;
+    let handles = changed(handles, |fields, ticket| {
+        // In the same network namespace a name that refuses says that all is over.
+        fields.net_namespace = 0;
+        ticket.endpoint = Endpoint(ticket.endpoint.0.map(|byte| !byte));
+        (pid, number) = (fields.pid, ticket.fd);
+    })?;
+    Ok((handles, pid, number.ok_or_else(none)?))
 }
 
 /// `pidfd_open`, `pidfd_getfd`.
-fn fetch(pid: u32, number: i32) -> Result<OwnedFd, Failure> {
+pub(super) fn fetch(pid: u32, number: i32) -> Result<OwnedFd, Failure> {
     let failed = |errno| Failure::text(format!("the kernel does not allow pidfd_getfd: {errno}"));
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Failure::text("no pid"))?;

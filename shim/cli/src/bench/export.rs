@@ -5,7 +5,7 @@
 use super::Bench;
 use super::measure::{time_of_drop, timed};
 use super::raw;
-use super::report::Row;
+use super::report::{Row, Target};
 use crate::output::Failure;
 use gpuipc::{Buffer, ExportOptions, Ipc, IpcOptions, Memory};
 
@@ -16,20 +16,21 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Failure> {
     let device = bench.session.device;
     let buffer = Buffer::new(driver, device, Memory::VmmFd, BYTES)?;
     let beside = Buffer::new(driver, device, Memory::VmmFd, BYTES)?;
-    measure(bench, &buffer, "no other descriptor open")?;
+    measure(bench, &buffer, "no other descriptor open", false)?;
     let another = raw::export(driver, beside.device_ptr())?;
-    measure(bench, &buffer, "another descriptor open")?;
+    measure(bench, &buffer, "another descriptor open", false)?;
     drop(another);
     // What the option promises: the raw calls have the spare one beside them, too.
     let options = IpcOptions::default().spare_descriptor(true);
     let spared = Ipc::with_options(driver, &options)?;
     let own = core::mem::replace(&mut bench.session.ipc, spared);
-    let measured = measure(bench, &buffer, "with the spare descriptor");
+    let measured = measure(bench, &buffer, "with the spare descriptor", true);
     bench.session.ipc = own;
     measured
 }
 
-fn measure(bench: &mut Bench, buffer: &Buffer, beside: &str) -> Result<(), Failure> {
+/// With what the library adds, if that is wanted, too.
+fn measure(bench: &mut Bench, buffer: &Buffer, beside: &str, added: bool) -> Result<(), Failure> {
     let driver = bench.session.opened.driver;
     let (ptr, len) = (buffer.device_ptr(), buffer.len());
     let ipc = bench.session.ipc.clone();
@@ -45,8 +46,18 @@ fn measure(bench: &mut Bench, buffer: &Buffer, beside: &str) -> Result<(), Failu
         let raw_end = time_of_drop(exported);
         Ok([(first, raw_first), (again, raw_again), (end, raw_end)])
     })?;
-    for (what, pairs) in [("first", first), ("again", again), ("drop", end)] {
-        bench.row(Row::of(format!("export {what}, {beside}"), "us", &pairs))?;
+    for (what, most, pairs) in [
+        ("first", Some(3.0), first),
+        ("again", Some(0.5), again),
+        ("drop", None, end),
+    ] {
+        let figure = format!("export {what}, {beside}");
+        bench.row(Row::of(figure.clone(), "us", &pairs))?;
+        if let Some(most) = most.filter(|_| added) {
+            let figure = format!("{figure} (library less raw)");
+            let row = Row::alone(figure, "us", &pairs.differences());
+            bench.row(row.target(Target::AtMost(most)))?;
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! size in its parts, of several sizes, and from the export to the last drop.
 
 use super::Bench;
+use super::descriptor::fetch;
 use super::measure::{time_of_drop, timed};
 use super::raw;
 use super::report::{Row, Target};
@@ -61,14 +62,44 @@ impl Offered {
 pub(super) fn one(bench: &mut Bench) -> Result<(), Failure> {
     let offered = Offered::new(bench, Memory::VmmFd, 1, BYTES)?;
     let [import, unmap] = offered.measure(bench)?;
-    bench.row(Row::of("import and map 64 MiB", "us", &import))?;
-    bench.row(Row::of("unmap 64 MiB", "us", &unmap))?;
+    let row = Row::of("import and map 64 MiB, descriptor at hand", "us", &import);
+    bench.row(row)?;
+    let row = Row::of("unmap 64 MiB", "us", &unmap);
+    bench.row(row.target(Target::RatioAtMost(1.05)))?;
     let share = Row::alone(
         "broker's share of an import (library less raw)",
         "us",
         &import.differences(),
     );
-    bench.row(share.target(Target::AtMost(15.0)))
+    bench.row(share.target(Target::AtMost(15.0)))?;
+    with_way(bench, &offered)
+}
+
+/// The same with the descriptor's way in the raw calls, too: each fetches its own.
+fn with_way(bench: &mut Bench, offered: &Offered) -> Result<(), Failure> {
+    let figure = "import and map 64 MiB, descriptor by pidfd_getfd";
+    let handle = offered.handles.first();
+    let number = handle.and_then(|handle| Some((handle.pid(), handle.ticket()?.fd?)));
+    let Some((pid, number)) = number else {
+        return bench.row(Row::skipped(figure, "us", "the exporter keeps none open"));
+    };
+    if let Err(failure) = fetch(pid, number) {
+        return bench.row(Row::skipped(figure, "us", &failure.to_string()));
+    }
+    let options = ImportOptions::default();
+    let session = &bench.session;
+    let [pairs] = bench.effort.rounds(|| {
+        let (memory, import) = timed(|| session.ipc.import(&offered.handles, &options))?;
+        drop(memory);
+        let (mapped, raw) = timed(|| {
+            let fd = fetch(pid, number)?;
+            raw::map(session, &[fd], offered.piece).map_err(Failure::from)
+        })?;
+        mapped.undo()?;
+        Ok([(import, raw)])
+    })?;
+    let row = Row::of(figure, "us", &pairs);
+    bench.row(row.target(Target::RatioAtMost(1.05)))
 }
 
 /// Several sizes.

@@ -13,6 +13,8 @@ pub(crate) enum Target {
     AtLeast(f64),
     /// The ratio is at least this.
     RatioAtLeast(f64),
+    /// The ratio's interval ends at this or below.
+    RatioAtMost(f64),
 }
 
 /// One figure.
@@ -95,6 +97,7 @@ impl Row {
             Some(Target::AtMost(limit)) => self.library.map(|value| value.median <= limit),
             Some(Target::AtLeast(limit)) => self.library.map(|value| value.median >= limit),
             Some(Target::RatioAtLeast(limit)) => self.ratio.map(|value| value.median >= limit),
+            Some(Target::RatioAtMost(limit)) => self.ratio.map(|value| value.high <= limit),
         };
         match at_hand {
             None => "-",
@@ -109,6 +112,7 @@ impl Row {
             Some(Target::AtMost(limit)) => format!("<= {} {}", number(limit), self.unit),
             Some(Target::AtLeast(limit)) => format!(">= {} {}", number(limit), self.unit),
             Some(Target::RatioAtLeast(limit)) => format!("ratio >= {limit}"),
+            Some(Target::RatioAtMost(limit)) => format!("ratio <= {limit}"),
         }
     }
 
@@ -233,6 +237,13 @@ mod tests {
         assert_eq!(row(Target::AtMost(1.9)).verdict(), "missed");
         assert_eq!(row(Target::AtLeast(2.1)).verdict(), "missed");
         assert_eq!(row(Target::RatioAtLeast(0.5)).verdict(), "-");
+        let mut pairs = Pairs::default();
+        for library in [1.0, 2.0, 9.0] {
+            pairs.push((library, 2.0));
+        }
+        let ratio = |limit| Row::of("x", "us", &pairs).target(Target::RatioAtMost(limit));
+        assert_eq!(ratio(4.5).verdict(), "met");
+        assert_eq!(ratio(4.4).verdict(), "missed", "the median alone is below");
         assert_eq!(row(Target::AtMost(2.0)).target_text(), "<= 2.00 us");
         assert_eq!(Row::alone("x", "us", &[1.0]).verdict(), "-");
     }

@@ -8,7 +8,7 @@ const FIGURES: [(&str, usize); 21] = [
     ("export first, ", 3),
     ("export again, ", 3),
     ("export drop, ", 3),
-    ("import and map 64 MiB", 1),
+    ("import and map 64 MiB", 2),
     ("unmap 64 MiB", 1),
     ("broker's share of an import", 1),
     ("export, first import elsewhere, both drops", 1),
@@ -23,7 +23,7 @@ const FIGURES: [(&str, usize); 21] = [
     ("imports by ", 4),
     ("descriptors from a broker to 8 processes", 1),
     ("copy through a mapping", 1),
-    ("descriptor by ", 3),
+    ("descriptor by ", 4),
     ("encode a handle", 1),
     ("decode a handle", 1),
 ];
