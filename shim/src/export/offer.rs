@@ -64,7 +64,7 @@ impl Offer {
             driver,
             types,
             allocation_id,
-            token: Token::new(identity::random_bytes()?),
+            token: identity::random_token()?,
             base,
             size,
             device_uuid: DeviceUuid::default(),
