@@ -1,0 +1,1 @@
+//! Scripts that once failed.
