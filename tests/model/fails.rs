@@ -12,6 +12,7 @@ use std::time::Duration;
 fn found(wrong: Option<Wrong>, faults: &[&str]) -> (Vec<String>, String) {
     let config = ProptestConfig {
         cases: 500,
+        max_shrink_iters: 0,
         failure_persistence: None,
         ..ProptestConfig::default()
     };

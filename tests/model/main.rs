@@ -18,11 +18,12 @@ mod ground;
 mod model;
 mod play;
 mod rules;
+mod smaller;
 mod step;
 
 use crate::ground::Ground;
 use crate::model::Wrong;
-use crate::step::case;
+use crate::step::{Case, case};
 use gpuipc_tests::{on_real_gpu, skip, tell};
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseError, TestError, TestRunner};
@@ -47,7 +48,11 @@ fn run(mut runner: TestRunner, ground: Ground, wrong: Option<Wrong>) -> Result<G
     });
     match done {
         Ok(()) => Ok(ground.into_inner()),
-        Err(TestError::Fail(why, case)) => Err(format!("{why}\nthe same for found.rs:\n{case:?}")),
+        Err(TestError::Fail(why, case)) => {
+            let fails = |case: &Case| play::play(&mut ground.borrow_mut(), case, wrong).err();
+            let (case, why) = smaller::smallest(case, why.to_string(), fails);
+            Err(format!("{why}\nthe same for found.rs:\n{case:?}"))
+        }
         Err(TestError::Abort(why)) => Err(why.to_string()),
     }
 }
@@ -59,6 +64,8 @@ fn whatever_processes_do_each_sees_what_the_model_says_and_nothing_is_left() {
     }
     let config = ProptestConfig {
         cases: cases(),
+        // `smaller.rs` does it.
+        max_shrink_iters: 0,
         source_file: Some(file!()),
         // Beside this file, to be committed.
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),

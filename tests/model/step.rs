@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 }
 
 /// One step. `process`, `buffer`, `offer` and `mapping` are taken modulo.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Alloc {
         process: usize,
@@ -83,7 +83,7 @@ pub(crate) enum Step {
 }
 
 /// What an importer asks for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// In the order in which they are tried; none for the library's own.
     pub(crate) types: Vec<HandleType>,
