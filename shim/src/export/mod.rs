@@ -10,7 +10,7 @@ pub(crate) mod shared_pool;
 pub(crate) mod spare;
 
 use self::allocation::{Allocation, Way, id_at, not_exportable};
-use self::offer::Offer;
+use self::offer::{Kept, Offer};
 use crate::attempt::Attempt;
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::identity;
@@ -18,7 +18,6 @@ use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory on offer. Dropping it ends the offer, unless the same allocation is
@@ -30,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Exported {
     /// One a segment.
-    offers: Vec<Arc<Offer>>,
+    offers: Vec<Kept>,
     handles: Vec<GpuIpcMemHandle>,
 }
 
@@ -56,7 +55,7 @@ impl Exported {
 
 /// The part of a window that lies in one allocation.
 struct Segment {
-    offer: Arc<Offer>,
+    offer: Kept,
     offset_from_base: u64,
     length: u64,
 }
