@@ -32,7 +32,7 @@ use std::cell::RefCell;
 /// Steps of the longest script.
 const MOST_STEPS: usize = 80;
 /// Scripts, if nobody says otherwise.
-const CASES: u32 = 150;
+const CASES: u32 = 400;
 
 fn cases() -> u32 {
     let said = |variable| std::env::var(variable).ok();

@@ -166,6 +166,9 @@ impl Model {
             .any(|other| other.uses > 0 && other.life == life && other.generation == generation);
         if exporter.lives && (its_ipc || its_offers) {
             Err(vec![WITHDRAWN])
+        } else if exporter.lives {
+            // It may be in the middle of an answer, and ends after that.
+            Err(vec![GONE, WITHDRAWN])
         } else {
             Err(vec![GONE])
         }
