@@ -108,5 +108,5 @@ impl Ground {
 
 /// Half of the processes keep their connections to brokers, the others make new ones.
 pub(crate) const fn keeps_connections(seat: usize) -> bool {
-    seat % 2 == 0
+    seat.is_multiple_of(2)
 }

@@ -79,11 +79,11 @@ impl Play<'_> {
         };
         let base = ptr - (at - piece) as u64;
         let others = self.model.mappings.iter();
-        let shared = others
+        let mut shared = others
             .filter(|other| !other.is_dropped && seen != Seen::Own && other.seen == seen)
             .map(|other| other.base);
         let own = self.model.buffers[buffer].address + piece as u64;
-        let known = shared.last().or((seen == Seen::Own).then_some(own));
+        let known = shared.next().or((seen == Seen::Own).then_some(own));
         if known.is_some_and(|known| known != base) {
             return deviation(format!("the allocation at {known:x?}"), format!("{base:x}"));
         }
@@ -97,6 +97,7 @@ impl Play<'_> {
             id,
             export,
             seen,
+            address: ptr,
             base,
             is_dropped: false,
         });
@@ -185,6 +186,27 @@ impl Play<'_> {
             region.copy_from_slice(&pattern(seed, len));
         }
         Ok(())
+    }
+
+    pub(crate) fn export_mapping(&mut self, mapping: usize) -> Done {
+        let Mapping {
+            life,
+            export,
+            seen,
+            address,
+            ..
+        } = self.model.mappings[mapping];
+        if seen == Seen::Own {
+            return Ok(());
+        }
+        self.say(life, &format!("export {}", m(mapping)));
+        let len = self.model.exports[export].len;
+        let answer = self.ask(life, &format!("export-raw {address} {len}"));
+        self.model.lives[life].has_ipc = true;
+        match answer.split(' ').nth(1) {
+            Some("NOT_EXPORTABLE") => Ok(()),
+            _ => deviation("NOT_EXPORTABLE: it is another process's", answer),
+        }
     }
 
     pub(crate) fn drop_mapping(&mut self, mapping: usize) -> Done {

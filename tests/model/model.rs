@@ -126,6 +126,7 @@ pub(crate) struct Mapping {
     pub(crate) id: u32,
     pub(crate) export: usize,
     pub(crate) seen: Seen,
+    pub(crate) address: u64,
     /// Of its first allocation, as far as the window says.
     pub(crate) base: u64,
     pub(crate) is_dropped: bool,

@@ -111,6 +111,9 @@ impl Play<'_> {
             Step::WriteThrough { mapping, seed } => self
                 .mapping(*mapping)
                 .map_or(Ok(()), |mapping| self.write_through(mapping, *seed)),
+            Step::ExportMapping { mapping } => self
+                .mapping(*mapping)
+                .map_or(Ok(()), |mapping| self.export_mapping(mapping)),
             Step::DropMapping { mapping } => self
                 .mapping(*mapping)
                 .map_or(Ok(()), |mapping| self.drop_mapping(mapping)),

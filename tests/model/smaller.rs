@@ -175,6 +175,7 @@ fn number(step: &mut Step) -> Option<&mut usize> {
         }
         Step::Read { mapping }
         | Step::WriteThrough { mapping, .. }
+        | Step::ExportMapping { mapping }
         | Step::DropMapping { mapping } => Some(mapping),
         Step::Alloc { process, .. }
         | Step::DropIpc { process }

@@ -58,6 +58,10 @@ pub(crate) enum Step {
         mapping: usize,
         seed: u64,
     },
+    /// Which is refused: imported memory is its owner's to offer.
+    ExportMapping {
+        mapping: usize,
+    },
     DropMapping {
         mapping: usize,
     },
@@ -156,7 +160,7 @@ fn export() -> impl Strategy<Value = Step> {
 }
 
 fn import() -> impl Strategy<Value = Step> {
-    (process(), 0..12_usize, options()).prop_map(|(process, offer, options)| Step::Import {
+    (process(), 0..8_usize, options()).prop_map(|(process, offer, options)| Step::Import {
         process,
         offer,
         options,
@@ -173,6 +177,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => object().prop_map(|mapping| Step::Read { mapping }),
         4 => (object(), seed()).prop_map(|(buffer, seed)| Step::Write { buffer, seed }),
         8 => (object(), seed()).prop_map(|(mapping, seed)| Step::WriteThrough { mapping, seed }),
+        2 => object().prop_map(|mapping| Step::ExportMapping { mapping }),
         12 => object().prop_map(|mapping| Step::DropMapping { mapping }),
         7 => object().prop_map(|offer| Step::DropOffer { offer }),
         6 => object().prop_map(|buffer| Step::Free { buffer }),

@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory on offer. Dropping it ends the offer, unless the same allocation is
 /// exported elsewhere in this process, too: importers that have mapped it
-/// keep their mappings, new ones find it withdrawn.
+/// keep their mappings, new ones find it withdrawn. A fabric handle alone leads to
+/// the memory as long as that is allocated: the driver asks nobody.
 ///
 /// While it lives, VMM memory stays allocated, whatever its owner frees. Legacy
 /// memory (`cuMemAlloc`) and memory of a pool it does not keep: its owner must.
