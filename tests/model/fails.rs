@@ -3,7 +3,7 @@
 
 use crate::ground::Ground;
 use crate::model::Wrong;
-use crate::run;
+use crate::{is_skipped, run};
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use std::time::Duration;
@@ -41,6 +41,9 @@ fn is(script: &[String], steps: &[&str]) -> bool {
 
 #[test]
 fn a_dropped_offer_that_should_serve_is_found_in_four_steps() {
+    if is_skipped() {
+        return;
+    }
     let (script, text) = found(Some(Wrong::WithdrawnOffersServe), &[]);
     let steps = ["alloc", "export B1", "drop O1", "import O1"];
     assert!(is(&script, &steps), "{text}");
@@ -50,6 +53,9 @@ fn a_dropped_offer_that_should_serve_is_found_in_four_steps() {
 
 #[test]
 fn freed_memory_that_should_serve_is_found_in_four_steps() {
+    if is_skipped() {
+        return;
+    }
     let (script, text) = found(Some(Wrong::FreedMemoryServes), &[]);
     let steps = ["alloc cuda-malloc", "export B1", "free B1", "import O1"];
     assert!(is(&script, &steps), "{text}");
@@ -58,6 +64,9 @@ fn freed_memory_that_should_serve_is_found_in_four_steps() {
 
 #[test]
 fn a_write_that_nobody_should_see_is_found_in_four_steps() {
+    if is_skipped() {
+        return;
+    }
     let (script, text) = found(Some(Wrong::WritesStayPrivate), &[]);
     let steps = ["alloc", "export B1", "import O1", "write M1"];
     assert!(is(&script, &steps), "{text}");
@@ -66,6 +75,9 @@ fn a_write_that_nobody_should_see_is_found_in_four_steps() {
 
 #[test]
 fn a_driver_that_imports_nothing_is_found_in_three_steps() {
+    if is_skipped() {
+        return;
+    }
     let fault = "fail cuMemImportFromShareableHandle 1 999 1000000";
     let (script, text) = found(None, &[fault]);
     assert!(
@@ -77,6 +89,9 @@ fn a_driver_that_imports_nothing_is_found_in_three_steps() {
 
 #[test]
 fn a_driver_that_unmaps_nothing_is_found_by_what_is_left() {
+    if is_skipped() {
+        return;
+    }
     let (script, text) = found(None, &["fail cuMemUnmap 1 999 1000000"]);
     assert!(is(&script[..1], &["alloc vmm-fd"]), "{text}");
     let last = script.last().expect("a line");
