@@ -6,6 +6,7 @@
 //! | `alloc MEMORY LEN` | `ok BUFFER ADDRESS` |
 //! | `fill BUFFER SEED`, `check BUFFER SEED OFFSET LEN` | `ok`, or `wrong INDEX` |
 //! | `export BUFFER OFFSET LEN [types=TYPE,..] [on-demand]`, `export-raw ADDRESS LEN OPTIONS..` | `ok OFFER HANDLE[,HANDLE..]` |
+//! | `put WHAT ID OFFSET LEN SEED`, `sum WHAT ID OFFSET LEN`, `bytes WHAT ID OFFSET LEN` | of a part of a `buffer` or `mapping`: `ok` after writing the pattern, `ok SUM` of its bytes, `ok HEX` |
 //! | `alloc-beside BUFFER LEN` | as `alloc`: from the same pool |
 //! | `export-odd KIND` | as `export`, of memory of a kind that the library does not allocate: see `odd.rs` |
 //! | `alloc-odd KIND SEED` | `ok ADDRESS` of such memory, which begins with the pattern |
@@ -49,6 +50,7 @@
 //! | `held` | the same without opening a file: descriptors are only counted |
 
 use gpuipc::sys::DriverTable;
+mod bytes;
 mod cpu;
 mod hammer;
 mod life;
@@ -338,6 +340,9 @@ impl Peer {
                 mapping.write(0, &pattern(word(words)?, 0, mapping.len()))?;
                 Ok(String::new())
             }
+            "put" => bytes::put(self, words),
+            "sum" => bytes::sum(self, words),
+            "bytes" => bytes::bytes(self, words),
             "free" => {
                 let id: u32 = word(words)?;
                 drop(self.buffers.remove(&id).ok_or("no such buffer")?);
@@ -540,15 +545,19 @@ impl Peer {
     }
 
     fn buffer(&self, words: &mut std::str::SplitWhitespace<'_>) -> Result<&Buffer, NotOk> {
-        self.buffers
-            .get(&word(words)?)
-            .ok_or("no such buffer".into())
+        self.buffer_of(word(words)?)
+    }
+
+    fn buffer_of(&self, id: u32) -> Result<&Buffer, NotOk> {
+        self.buffers.get(&id).ok_or("no such buffer".into())
     }
 
     fn mapping(&self, words: &mut std::str::SplitWhitespace<'_>) -> Result<&GpuIpcMem, NotOk> {
-        self.mappings
-            .get(&word(words)?)
-            .ok_or("no such mapping".into())
+        self.mapping_of(word(words)?)
+    }
+
+    fn mapping_of(&self, id: u32) -> Result<&GpuIpcMem, NotOk> {
+        self.mappings.get(&id).ok_or("no such mapping".into())
     }
 
     fn keep_place(&mut self, place: Arc<Reservation>) -> String {

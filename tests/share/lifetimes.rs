@@ -1,6 +1,7 @@
 //! Who may go first, and what is left then.
 
-use crate::Pair;
+use crate::{PROGRAM, Pair, peer};
+use gpuipc_tests::{Peer, Scratch, on_real_gpu, skip, to_hex};
 use std::time::{Duration, Instant};
 
 const LEN: u64 = 2 << 20;
@@ -37,7 +38,7 @@ fn an_importer_that_is_killed_harms_nobody() {
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     pair.importer.import(&handle, "");
     pair.importer.kill();
-    let mut another = crate::peer(&pair.scratch);
+    let mut another = peer(&pair.scratch);
     let mem = another.import(&handle, "");
     another.ok(&format!("read {} 13 0", mem.id));
 }
@@ -70,6 +71,32 @@ fn an_offer_outlives_the_ipc_that_made_it() {
     assert_eq!(
         pair.importer.import_refused(&handle, "").status,
         "EXPORTER_GONE"
+    );
+}
+
+#[test]
+fn an_offer_has_ended_when_its_drop_returns_whatever_the_broker_is_doing() {
+    if on_real_gpu() {
+        return skip("needs a slow driver");
+    }
+    let scratch = Scratch::new();
+    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+        command.env("GPUIPC_EMULATED_DELAY", "cuPointerGetAttribute@*=200");
+    });
+    let mut importer = peer(&scratch);
+    let (buffer, _) = exporter.alloc("cuda-malloc", LEN);
+    let (offer, handle) = exporter.export(buffer, 0, LEN);
+    // The broker is asked whether the memory is unchanged, and asks the driver.
+    importer.send(&format!("import {}", to_hex(&handle.encode())));
+    std::thread::sleep(Duration::from_millis(100));
+    exporter.ok(&format!("drop offer {offer}"));
+    let refused = exporter.import_refused(&handle, "");
+    assert_eq!(refused.status, "OFFER_WITHDRAWN", "{}", refused.text);
+    // Who asked before the drop is answered as of then.
+    let answer = importer.answer("the import");
+    assert!(
+        answer.starts_with("ok ") || answer.contains(" OFFER_WITHDRAWN "),
+        "{answer}"
     );
 }
 

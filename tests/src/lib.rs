@@ -81,6 +81,14 @@ pub fn pattern_byte(seed: u64, index: u64) -> u8 {
     mixed.to_be_bytes()[0]
 }
 
+/// A number that tells bytes apart (FNV-1a): what a peer answers to `sum`.
+#[must_use]
+pub fn sum_of(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// Whether the peers use the machine's own driver (`GPUIPC_TEST_DRIVER=cuda`).
 #[must_use]
 pub fn on_real_gpu() -> bool {

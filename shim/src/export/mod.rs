@@ -10,7 +10,7 @@ pub(crate) mod shared_pool;
 pub(crate) mod spare;
 
 use self::allocation::{Allocation, Way, id_at, not_exportable};
-use self::offer::Offer;
+use self::offer::{Kept, Offer};
 use crate::attempt::Attempt;
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::identity;
@@ -18,12 +18,12 @@ use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory on offer. Dropping it ends the offer, unless the same allocation is
 /// exported elsewhere in this process, too: importers that have mapped it
-/// keep their mappings, new ones find it withdrawn.
+/// keep their mappings, new ones find it withdrawn. A fabric handle alone leads to
+/// the memory as long as that is allocated: the driver asks nobody.
 ///
 /// While it lives, VMM memory stays allocated, whatever its owner frees. Legacy
 /// memory (`cuMemAlloc`) and memory of a pool it does not keep: its owner must.
@@ -56,7 +56,7 @@ impl Exported {
 /// The part of a window that lies in one allocation.
 #[derive(Debug)]
 struct Segment {
-    offer: Arc<Offer>,
+    offer: Kept,
     offset_from_base: u64,
     length: u64,
 }

@@ -18,8 +18,46 @@ use gpuipc_core::{DeviceUuid, Endpoint, HandleFields, Ticket, Token, TypeFlags};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-/// One allocation on offer. Dropping the last reference ends the offer: the
-/// descriptor is closed, the driver's reference released, the token forgotten.
+/// An export's part in an offer. The offer ends with the last one's drop: nobody
+/// finds it by its token from then on, even while the broker's thread, in the
+/// middle of an answer, still holds it.
+#[derive(Debug)]
+pub(crate) struct Kept(Arc<Offer>);
+
+impl core::ops::Deref for Kept {
+    type Target = Offer;
+
+    fn deref(&self) -> &Offer {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // In a forked child the registry may be locked for ever.
+        if identity::is_forked() {
+            return;
+        }
+        let key = self.0.key();
+        let mut registry = registry();
+        if let Some(offers) = registry.get_mut(&key) {
+            // A new offer of the same allocation may be there already.
+            let mine = |entry: &Entry| core::ptr::eq(entry.offer.as_ptr(), &*self.0);
+            if let Some(at) = offers.iter().position(mine) {
+                offers[at].exports -= 1;
+                if offers[at].exports == 0 {
+                    offers.swap_remove(at);
+                }
+            }
+            if offers.is_empty() {
+                registry.remove(&key);
+            }
+        }
+    }
+}
+
+/// One allocation on offer. Dropping the last reference closes the descriptor and
+/// releases the driver's reference.
 pub(crate) struct Offer {
     pub(crate) driver: Driver,
     /// The types that were asked for; no other one was made.
@@ -139,20 +177,29 @@ impl Offer {
     /// Puts the offer into the registry, unless a live one for the same
     /// allocation and types is already there: then that one is given back, and
     /// this is dropped.
-    pub(crate) fn register(self) -> Arc<Self> {
+    pub(crate) fn register(self) -> Kept {
         let (key, types) = (self.key(), self.types);
         let mine = Arc::new(self);
         let mut registry = registry();
         let offers = registry.entry(key).or_default();
-        let others: Vec<Arc<Self>> = live(offers).collect();
-        let theirs = others.iter().find(|offer| offer.types == types).cloned();
-        if theirs.is_none() {
-            offers.push(Arc::downgrade(&mine));
-        }
-        // Unlocked before any of them may be dropped: a drop takes the lock.
+        let theirs = find(offers, |offer| offer.types == types);
+        let kept = match theirs {
+            Some((entry, theirs)) => {
+                entry.exports += 1;
+                Kept(theirs)
+            }
+            None => {
+                offers.push(Entry {
+                    offer: Arc::downgrade(&mine),
+                    exports: 1,
+                });
+                Kept(Arc::clone(&mine))
+            }
+        };
+        // Unlocked before a second one closes its descriptor.
         drop(registry);
-        drop(others);
-        theirs.unwrap_or(mine)
+        drop(mine);
+        kept
     }
 
     /// The live offer of an allocation by this broker, for exporting it again.
@@ -161,10 +208,12 @@ impl Offer {
         allocation_id: u64,
         endpoint: Endpoint,
         types: TypeFlags,
-    ) -> Option<Arc<Self>> {
-        Self::find(driver, allocation_id, endpoint, |offer| {
-            offer.types == types
-        })
+    ) -> Option<Kept> {
+        let mut registry = registry();
+        let offers = registry.get_mut(&(driver.id(), allocation_id, endpoint.0))?;
+        let (entry, offer) = find(offers, |offer| offer.types == types)?;
+        entry.exports += 1;
+        Some(Kept(offer))
     }
 
     /// The live offer of an allocation by this broker, for one who holds its token.
@@ -174,32 +223,10 @@ impl Offer {
         endpoint: Endpoint,
         token: &Token,
     ) -> Option<Arc<Self>> {
-        Self::find(driver, allocation_id, endpoint, |offer| {
-            offer.token.matches(token)
-        })
-    }
-
-    fn find(
-        driver: Driver,
-        allocation_id: u64,
-        endpoint: Endpoint,
-        wanted: impl Fn(&Self) -> bool,
-    ) -> Option<Arc<Self>> {
-        let key = (driver.id(), allocation_id, endpoint.0);
-        let registry = registry();
-        // Kept until the lock is open, since one that is dropped takes it.
-        let mut others = Vec::new();
-        let found = live(registry.get(&key)?).find_map(|offer| {
-            if wanted(&offer) {
-                Some(offer)
-            } else {
-                others.push(offer);
-                None
-            }
-        });
-        drop(registry);
-        drop(others);
-        found
+        let mut registry = registry();
+        let offers = registry.get_mut(&(driver.id(), allocation_id, endpoint.0))?;
+        let (_, offer) = find(offers, |offer| offer.token.matches(token))?;
+        Some(offer)
     }
 
     fn key(&self) -> Key {
@@ -231,26 +258,29 @@ impl Drop for Offer {
         if let Descriptor::Pool(pool) = &self.descriptor {
             pool.forget(self.base, self.allocation_id);
         }
-        let key = self.key();
-        let mut registry = registry();
-        if let Some(offers) = registry.get_mut(&key) {
-            // A new offer of the same allocation may be there already.
-            offers.retain(|entry| !core::ptr::eq(entry.as_ptr(), self));
-            if offers.is_empty() {
-                registry.remove(&key);
-            }
-        }
     }
 }
 
-fn live(offers: &[Weak<Offer>]) -> impl Iterator<Item = Arc<Offer>> {
-    offers.iter().filter_map(Weak::upgrade)
+/// An offer in the registry, and how many exports keep it there: at least one, so
+/// that the offer lives.
+struct Entry {
+    offer: Weak<Offer>,
+    exports: usize,
+}
+
+/// The offer that is wanted. The others are held for a moment only, and never by
+/// the last reference: an export of each has one as long as it has its entry.
+fn find(offers: &mut [Entry], wanted: impl Fn(&Offer) -> bool) -> Option<(&mut Entry, Arc<Offer>)> {
+    offers.iter_mut().find_map(|entry| {
+        let offer = entry.offer.upgrade()?;
+        wanted(&offer).then_some((entry, offer))
+    })
 }
 
 /// Driver, allocation, and the endpoint of the broker that answers for it: one
 /// broker's offers are not another one's, whose policy may be wider.
 type Key = (usize, u64, [u8; 16]);
-type Registry = HashMap<Key, Vec<Weak<Offer>>>;
+type Registry = HashMap<Key, Vec<Entry>>;
 
 fn registry() -> MutexGuard<'static, Registry> {
     static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);

@@ -4,12 +4,11 @@ use super::{Reason, Stage, Unavailable};
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
-use crate::export::offer::Offer;
+use crate::export::offer::{Kept, Offer};
 use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A multicast object that this process made and offers to the members. It holds
@@ -18,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// ends the offer; the object lives as long as a member has it.
 #[derive(Debug)]
 pub struct Created {
-    offer: Arc<Offer>,
+    offer: Kept,
     handle: GpuIpcMemHandle,
 }
 

@@ -1,0 +1,123 @@
+//! Scripts that once failed, or that only few random ones come to.
+
+use crate::ground::Ground;
+use crate::is_skipped;
+use crate::play::play;
+use crate::step::{Case, Kind, Options, Step};
+use gpuipc_core::HandleType;
+
+fn plays(steps: Vec<Step>) {
+    if is_skipped() {
+        return;
+    }
+    let case = Case { steps, order: 0 };
+    if let Err(script) = play(&mut Ground::new(&[]), &case, None) {
+        panic!("{script}");
+    }
+}
+
+const fn alloc(kind: Kind, longer: bool) -> Step {
+    Step::Alloc {
+        process: 0,
+        kind,
+        longer,
+    }
+}
+
+/// All of the newest buffer.
+const fn export() -> Step {
+    Step::Export {
+        buffer: 0,
+        start: 0,
+        len: usize::MAX >> 1,
+        types: Vec::new(),
+        on_demand: false,
+    }
+}
+
+/// The nth newest offer.
+fn import(process: usize, offer: usize) -> Step {
+    Step::Import {
+        process,
+        offer,
+        options: Options::default(),
+    }
+}
+
+/// The broker was in the middle of its answer to the second process when the offer
+/// went, and the first process found it still there.
+#[test]
+fn an_offer_is_dropped_right_after_the_broker_answered() {
+    let mut steps = vec![alloc(Kind::Pool, false)];
+    for _ in 0..50 {
+        steps.extend([
+            export(),
+            import(1, 0),
+            Step::DropOffer { offer: 0 },
+            import(0, 0),
+            Step::DropMapping { mapping: 0 },
+        ]);
+    }
+    plays(steps);
+}
+
+#[test]
+fn memory_of_another_length_lies_where_an_importer_still_maps_what_was_freed() {
+    plays(vec![
+        alloc(Kind::Pool, false),
+        alloc(Kind::Beside, false),
+        export(),
+        import(1, 0),
+        Step::Free { buffer: 0 },
+        alloc(Kind::Beside, true),
+        export(),
+        import(1, 0),
+        import(1, 1),
+        Step::DropMapping { mapping: 0 },
+        import(1, 0),
+        import(1, 1),
+    ]);
+}
+
+#[test]
+fn the_fabric_leads_to_withdrawn_memory_as_long_as_its_owner_has_it() {
+    let types = vec![HandleType::PosixFd];
+    let by_fd = Step::Import {
+        process: 1,
+        offer: 0,
+        options: Options {
+            types,
+            ..Options::default()
+        },
+    };
+    plays(vec![
+        alloc(Kind::VmmFabric, false),
+        export(),
+        Step::DropOffer { offer: 0 },
+        import(1, 0),
+        by_fd.clone(),
+        import(1, 0),
+        Step::Free { buffer: 0 },
+        by_fd,
+        import(2, 0),
+        import(1, 0),
+    ]);
+}
+
+#[test]
+fn an_open_window_serves_others_after_the_exporters_death() {
+    for kind in [Kind::VmmFd, Kind::Small] {
+        plays(vec![
+            alloc(kind, false),
+            export(),
+            export(),
+            import(1, 1),
+            Step::Kill { process: 0 },
+            import(1, 0),
+            import(2, 0),
+            Step::DropMapping { mapping: 1 },
+            Step::DropMapping { mapping: 0 },
+            import(1, 0),
+        ]);
+    }
+}

@@ -1,0 +1,226 @@
+//! What an importer does, and what it must see.
+
+use crate::model::{Buffer, Export, Mapping, PIECE, Seen, Wrong};
+use crate::play::{Deviation, Done, Play, b, deviation, m, pattern, words};
+use crate::rules::Expected;
+use crate::step::{Kind, Options};
+use gpuipc_tests::{sum_of, to_hex};
+
+/// Mappings of one process at a time.
+const MOST_MAPPINGS: usize = 12;
+
+impl Play<'_> {
+    pub(crate) fn import(&mut self, seat: usize, export: usize, options: &Options) -> Done {
+        let life = self.model.seats[seat];
+        let there = |mapping: &&Mapping| mapping.life == life && !mapping.is_dropped;
+        if self.model.mappings.iter().filter(there).count() >= MOST_MAPPINGS {
+            return Ok(());
+        }
+        let mut asked = words(&options.types);
+        asked.push_str(if options.live { " live" } else { "" });
+        asked.push_str(if options.read_only { " read-only" } else { "" });
+        self.say(life, &format!("import O{}{asked}", export + 1));
+        let expected = self.model.import(life, export, options);
+        let handles = self.model.exports[export].handles.iter();
+        let hex: Vec<String> = handles.map(|handle| to_hex(&handle.encode())).collect();
+        let answer = self.ask(life, &format!("import {}{asked}", hex.join(",")));
+        self.model.lives[life].has_ipc = true;
+        self.ground.counts.imports += 1;
+        let (seen, used) = match expected {
+            Expected::Refused(told) => {
+                self.ground.counts.refused += 1;
+                let status = answer.split(' ').nth(1).unwrap_or_default();
+                return if answer.starts_with("err ") && told.contains(&status) {
+                    self.result(&format!(" -> {status}"));
+                    Ok(())
+                } else {
+                    deviation(format!("refused: {}", told.join(" or ")), answer)
+                };
+            }
+            Expected::Own => (Seen::Own, "SameProcess"),
+            Expected::Found(mapped) => (Seen::By(mapped), self.model.mapped[mapped].used.name()),
+            Expected::New(mapped) => {
+                let used = mapped.used.name();
+                self.model.mapped.push(mapped);
+                (Seen::By(self.model.mapped.len() - 1), used)
+            }
+        };
+        self.mapped(life, export, (seen, used), &answer)
+    }
+
+    /// Compares what an import gave, and notes it.
+    pub(crate) fn mapped(
+        &mut self,
+        life: usize,
+        export: usize,
+        (seen, used): (Seen, &str),
+        answer: &str,
+    ) -> Done {
+        let Export {
+            len, start, buffer, ..
+        } = self.model.exports[export];
+        let at = self.model.buffers[buffer].at + start;
+        let liveness = self.model.liveness(export, seen == Seen::Own);
+        let wanted = format!("mapped by {used}, {liveness}, {len} bytes");
+        let all: Vec<&str> = answer.split(' ').collect();
+        let ["ok", id, ptr, by, says, bytes, _] = all.as_slice() else {
+            return deviation(wanted, answer);
+        };
+        let (Ok(id), Ok(ptr)) = (id.parse(), ptr.parse::<u64>()) else {
+            return deviation(wanted, answer);
+        };
+        let came = format!("mapped by {by}, {says}, {bytes} bytes");
+        if came != wanted {
+            return deviation(wanted, came);
+        }
+        let piece = match self.model.buffers[buffer].kind {
+            Kind::Segments => at / PIECE * PIECE,
+            _ => 0,
+        };
+        let base = ptr - (at - piece) as u64;
+        let others = self.model.mappings.iter();
+        let mut shared = others
+            .filter(|other| !other.is_dropped && seen != Seen::Own && other.seen == seen)
+            .map(|other| other.base);
+        let own = self.model.buffers[buffer].address + piece as u64;
+        let known = shared.next().or((seen == Seen::Own).then_some(own));
+        if known.is_some_and(|known| known != base) {
+            return deviation(format!("the allocation at {known:x?}"), format!("{base:x}"));
+        }
+        let number = self.model.mappings.len();
+        self.result(&format!(" -> M{} by {used}", number + 1));
+        if let Seen::By(mapped) = seen {
+            self.model.mapped[mapped].uses += 1;
+        }
+        self.model.mappings.push(Mapping {
+            life,
+            id,
+            export,
+            seen,
+            address: ptr,
+            base,
+            is_dropped: false,
+        });
+        if self.model.is_promised(number) {
+            self.compare(number)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(&mut self, mapping: usize) -> Done {
+        if !self.model.is_promised(mapping) {
+            return Ok(());
+        }
+        self.say(
+            self.model.mappings[mapping].life,
+            &format!("read {}", m(mapping)),
+        );
+        self.compare(mapping)
+    }
+
+    /// Reads all bytes of a mapping that shows what the model says.
+    pub(crate) fn compare(&mut self, mapping: usize) -> Done {
+        let Mapping {
+            life, id, export, ..
+        } = self.model.mappings[mapping];
+        let Export {
+            start, len, buffer, ..
+        } = self.model.exports[export];
+        let bytes = self.model.buffers[buffer].bytes[start..start + len].to_vec();
+        self.same(life, &format!("mapping {id} 0"), &bytes)
+            .map_err(|different| in_what(different, &m(mapping)))
+    }
+
+    /// Reads the region of a buffer.
+    pub(crate) fn compare_buffer(&mut self, buffer: usize) -> Done {
+        let Buffer { life, id, at, .. } = self.model.buffers[buffer];
+        let bytes = self.model.buffers[buffer].bytes.clone();
+        self.same(life, &format!("buffer {id} {at}"), &bytes)
+            .map_err(|different| in_what(different, &b(buffer)))
+    }
+
+    pub(crate) fn same(&mut self, life: usize, what: &str, bytes: &[u8]) -> Done {
+        let len = bytes.len();
+        let sum = self.ok(life, &format!("sum {what} {len}"))?;
+        if sum == sum_of(bytes).to_string() {
+            return Ok(());
+        }
+        let hex = self.ok(life, &format!("bytes {what} {len}"))?;
+        let came = gpuipc_tests::from_hex(&hex).unwrap_or_default();
+        let wrong: Vec<usize> = (0..len)
+            .filter(|at| came.get(*at) != bytes.get(*at))
+            .collect();
+        match wrong.first() {
+            Some(first) => deviation(
+                format!("byte {first} of {len} is {:#04x}", bytes[*first]),
+                format!("{:#04x?}; {} bytes differ", came.get(*first), wrong.len()),
+            ),
+            None => deviation("the same bytes twice", "others the first time"),
+        }
+    }
+
+    pub(crate) fn write_through(&mut self, mapping: usize, seed: u64) -> Done {
+        if !self.model.is_promised(mapping) {
+            return Ok(());
+        }
+        let Mapping {
+            life, id, export, ..
+        } = self.model.mappings[mapping];
+        let Export {
+            start, len, buffer, ..
+        } = self.model.exports[export];
+        self.say(life, &format!("write {} with {seed}", m(mapping)));
+        let answer = self.ask(life, &format!("put mapping {id} 0 {len} {seed}"));
+        if !self.model.may_write(mapping) {
+            return if answer.starts_with("err DRIVER_CALL ") {
+                Ok(())
+            } else {
+                deviation("DRIVER_CALL, since it is for reading only", answer)
+            };
+        }
+        if answer != "ok" {
+            return deviation("it is written", answer);
+        }
+        if self.model.wrong != Some(Wrong::WritesStayPrivate) {
+            let region = &mut self.model.buffers[buffer].bytes[start..start + len];
+            region.copy_from_slice(&pattern(seed, len));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn export_mapping(&mut self, mapping: usize) -> Done {
+        let Mapping {
+            life,
+            export,
+            seen,
+            address,
+            ..
+        } = self.model.mappings[mapping];
+        if seen == Seen::Own {
+            return Ok(());
+        }
+        self.say(life, &format!("export {}", m(mapping)));
+        let len = self.model.exports[export].len;
+        let answer = self.ask(life, &format!("export-raw {address} {len}"));
+        self.model.lives[life].has_ipc = true;
+        match answer.split(' ').nth(1) {
+            Some("NOT_EXPORTABLE") => Ok(()),
+            _ => deviation("NOT_EXPORTABLE: it is another process's", answer),
+        }
+    }
+
+    pub(crate) fn drop_mapping(&mut self, mapping: usize) -> Done {
+        let Mapping { life, id, .. } = self.model.mappings[mapping];
+        self.say(life, &format!("drop {}", m(mapping)));
+        self.ok(life, &format!("drop mapping {id}"))?;
+        self.model.drop_mapping(mapping);
+        Ok(())
+    }
+}
+
+fn in_what(deviation: Deviation, what: &str) -> Deviation {
+    Deviation {
+        expected: format!("in {what}, {}", deviation.expected),
+        ..deviation
+    }
+}

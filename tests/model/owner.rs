@@ -1,0 +1,163 @@
+//! What the owner of memory does: allocates, writes, offers, withdraws, frees.
+
+use crate::model::{Buffer, Export, PIECE, REGION};
+use crate::play::{Done, Play, b, deviation, pattern, words};
+use crate::rules::memory;
+use crate::step::Kind;
+use gpuipc_core::{GpuIpcMemHandle, HandleType};
+use gpuipc_tests::handle_of;
+
+/// Buffers of one process at a time.
+const MOST_BUFFERS: usize = 5;
+
+impl Play<'_> {
+    pub(crate) fn alloc(&mut self, seat: usize, kind: Kind, longer: bool) -> Done {
+        let life = self.model.seats[seat];
+        if self.model.of_life(life, |_| true).len() >= MOST_BUFFERS {
+            return Ok(());
+        }
+        let (at, mut len) = match kind {
+            Kind::Segments => (PIECE - REGION / 2, 2 * PIECE),
+            Kind::Large => (1 << 20, (1 << 20) + REGION),
+            _ => (777, 777 + REGION),
+        };
+        if longer {
+            len += if kind == Kind::Segments {
+                PIECE
+            } else {
+                70_001
+            };
+        }
+        let pooled = self.model.of_life(life, Buffer::is_pooled);
+        let beside = pooled.last().filter(|_| kind == Kind::Beside).copied();
+        let number = self.model.buffers.len();
+        let line = match beside {
+            Some(other) => {
+                self.say(life, &format!("alloc {len} in the pool of {}", b(other)));
+                format!("alloc-beside {} {len}", self.model.buffers[other].id)
+            }
+            None => {
+                self.say(life, &format!("alloc {} {len}", memory(kind)));
+                format!("alloc {} {len}", memory(kind))
+            }
+        };
+        let answer = self.ok(life, &line)?;
+        let mut words = answer.split(' ').map_while(|word| word.parse().ok());
+        let (Some(id), Some(address)) = (words.next(), words.next()) else {
+            return deviation("a number and an address", answer);
+        };
+        let Ok(id) = u32::try_from(id) else {
+            return deviation("a number", answer);
+        };
+        self.result(&format!(" -> {}", b(number)));
+        self.model.buffers.push(Buffer {
+            life,
+            kind,
+            id,
+            address,
+            len,
+            at,
+            pool: beside.map_or(number, |other| self.model.buffers[other].pool),
+            is_freed: false,
+            bytes: Vec::new(),
+        });
+        // New memory may hold anything.
+        self.put(number, 1000 + number as u64)
+    }
+
+    pub(crate) fn write(&mut self, buffer: usize, seed: u64) -> Done {
+        let life = self.model.buffers[buffer].life;
+        self.say(life, &format!("write {} with {seed}", b(buffer)));
+        self.put(buffer, seed)
+    }
+
+    pub(crate) fn put(&mut self, buffer: usize, seed: u64) -> Done {
+        let Buffer { life, id, at, .. } = self.model.buffers[buffer];
+        self.ok(life, &format!("put buffer {id} {at} {REGION} {seed}"))?;
+        self.model.buffers[buffer].bytes = pattern(seed, REGION);
+        Ok(())
+    }
+
+    pub(crate) fn export(
+        &mut self,
+        buffer: usize,
+        (start, len): (usize, usize),
+        asked: &[HandleType],
+        on_demand: bool,
+    ) -> Done {
+        let start = start % REGION;
+        let len = 1 + len % (REGION - start);
+        let Buffer { life, id, at, .. } = self.model.buffers[buffer];
+        let from = at + start;
+        let options = words(asked) + if on_demand { " on-demand" } else { "" };
+        let window = format!("[{from}..{})", from + len);
+        self.say(life, &format!("export {} {window}{options}", b(buffer)));
+        let answer = self.ask(life, &format!("export {id} {from} {len}{options}"));
+        self.model.lives[life].has_ipc = true;
+        let types = self.model.types_of(buffer, asked);
+        if types.is_empty() {
+            return match answer.split(' ').nth(1) {
+                Some("NOT_EXPORTABLE") => Ok(()),
+                _ => deviation("NOT_EXPORTABLE", answer),
+            };
+        }
+        let found = answer.strip_prefix("ok ").and_then(|rest| {
+            let (id, hex) = rest.split_once(' ')?;
+            let handles: Vec<GpuIpcMemHandle> = hex.split(',').map(handle_of).collect();
+            Some((id.parse().ok()?, handles))
+        });
+        let Some((id, handles)) = found else {
+            return deviation("an offer", answer);
+        };
+        let number = self.model.exports.len();
+        self.result(&format!(" -> O{}", number + 1));
+        let offerings = self.model.offer(buffer, (start, len), asked);
+        let pieces = offerings.len();
+        self.model.exports.push(Export {
+            id,
+            buffer,
+            start,
+            len,
+            types,
+            offerings,
+            is_dropped: false,
+            handles,
+        });
+        let export = &self.model.exports[number];
+        let has: Vec<&str> = export.handles[0]
+            .types()
+            .types()
+            .iter()
+            .map(|has| has.name())
+            .collect();
+        let wanted: Vec<&str> = HandleType::ALL
+            .iter()
+            .filter(|wanted| export.types.contains(wanted))
+            .map(|wanted| wanted.name())
+            .collect();
+        if (export.handles.len(), &has) != (pieces, &wanted) {
+            let came = format!("{} handles with {has:?}", export.handles.len());
+            return deviation(format!("{pieces} handles with {wanted:?}"), came);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn drop_offer(&mut self, export: usize) -> Done {
+        let life = self.model.life_of_export(export);
+        self.say(life, &format!("drop O{}", export + 1));
+        self.ok(
+            life,
+            &format!("drop offer {}", self.model.exports[export].id),
+        )?;
+        self.model.drop_export(export);
+        Ok(())
+    }
+
+    pub(crate) fn free(&mut self, buffer: usize) -> Done {
+        let Buffer { life, id, .. } = self.model.buffers[buffer];
+        self.say(life, &format!("free {}", b(buffer)));
+        self.ok(life, &format!("free {id}"))?;
+        self.model.buffers[buffer].is_freed = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The rules: who may see which bytes, and what everybody else is told.
+
+use crate::model::{Buffer, Mapped, Model, Seen, Wrong};
+use crate::step::{Kind, Options};
+use gpuipc_core::HandleType;
+
+/// The library's order.
+const ORDER: [HandleType; 3] = [
+    HandleType::PosixFd,
+    HandleType::Fabric,
+    HandleType::RuntimeIpc,
+];
+
+/// What an import must come to.
+#[derive(Debug)]
+pub(crate) enum Expected {
+    /// The process's own pointer.
+    Own,
+    /// What another window has mapped already.
+    Found(usize),
+    New(Mapped),
+    /// One of these statuses.
+    Refused(Vec<&'static str>),
+}
+
+const GONE: &str = "EXPORTER_GONE";
+const WITHDRAWN: &str = "OFFER_WITHDRAWN";
+const NONE_WORKED: &str = "NO_TYPE_WORKED";
+
+/// What one type, or one way, comes to.
+type Way = Result<(), Vec<&'static str>>;
+
+impl Model {
+    /// What an import of an export's handles must come to in a process.
+    pub(crate) fn import(&self, life: usize, export: usize, options: &Options) -> Expected {
+        let wanted = &self.exports[export];
+        let buffer = &self.buffers[wanted.buffer];
+        if buffer.life == life {
+            return match self.own(export) {
+                Ok(()) => Expected::Own,
+                Err(told) => Expected::Refused(told),
+            };
+        }
+        let order = match options.types.as_slice() {
+            [] => &ORDER,
+            chosen => chosen,
+        };
+        let order: Vec<HandleType> = order
+            .iter()
+            .filter(|wanted_type| wanted.types.contains(wanted_type))
+            .copied()
+            .collect();
+        let found_by = match wanted.offerings.as_slice() {
+            [one] if !buffer.is_pooled() => Some(*one),
+            _ => None,
+        };
+        if let Some(offering) = found_by
+            && let Some(found) = self.found(life, offering, &order, options)
+        {
+            return Expected::Found(found);
+        }
+        let mut failed = Vec::new();
+        let mut told = Vec::new();
+        for used in order {
+            match self.by(used, life, export, options) {
+                Ok(()) => {
+                    return Expected::New(Mapped {
+                        life,
+                        used,
+                        failed,
+                        read_only: options.read_only,
+                        found_by,
+                        uses: 0,
+                    });
+                }
+                Err(status) => {
+                    failed.push(used);
+                    told.push(status);
+                }
+            }
+        }
+        Expected::Refused(telling(&told))
+    }
+
+    /// The mapping that another window of the same allocation has made: it serves
+    /// whatever became of the offer, unless memory is asked for that surely lives.
+    fn found(
+        &self,
+        life: usize,
+        offering: usize,
+        order: &[HandleType],
+        options: &Options,
+    ) -> Option<usize> {
+        self.mapped.iter().position(|mapped| {
+            let mut before = order.iter().take_while(|wanted| **wanted != mapped.used);
+            mapped.uses > 0
+                && mapped.life == life
+                && mapped.found_by == Some(offering)
+                && mapped.read_only == options.read_only
+                && order.contains(&mapped.used)
+                && before.all(|wanted| mapped.failed.contains(wanted))
+                && (!options.live || mapped.used != HandleType::RuntimeIpc)
+        })
+    }
+
+    /// In the exporting process: what is on offer, and not freed.
+    fn own(&self, export: usize) -> Way {
+        let wanted = &self.exports[export];
+        for offering in &wanted.offerings {
+            if self.offerings[*offering].uses == 0 {
+                return Err(vec![WITHDRAWN]);
+            }
+            if self.buffers[wanted.buffer].is_freed {
+                return Err(vec![NONE_WORKED]);
+            }
+        }
+        Ok(())
+    }
+
+    fn by(&self, used: HandleType, life: usize, export: usize, options: &Options) -> Way {
+        let wanted = &self.exports[export];
+        let buffer = &self.buffers[wanted.buffer];
+        match used {
+            _ if options.read_only && !buffer.is_vmm() => Err(vec![NONE_WORKED]),
+            HandleType::RuntimeIpc => self.legacy(export, buffer),
+            HandleType::PosixFd if buffer.is_pooled() => self.pooled(life, export, buffer),
+            // The offer keeps the memory, whatever its owner frees.
+            HandleType::PosixFd => self.on_offer(export),
+            // The bytes lead to the memory as long as its owner has it: in a
+            // buffer, or on any offer of it. Nobody is asked.
+            HandleType::Fabric => {
+                let of_buffer = |offering: &&crate::model::Offering| {
+                    offering.uses > 0 && offering.buffer == wanted.buffer
+                };
+                let is_kept = self.offerings.iter().any(|offering| of_buffer(&offering));
+                let is_there = self.lives[buffer.life].lives && (!buffer.is_freed || is_kept);
+                if is_there {
+                    Ok(())
+                } else {
+                    Err(vec![NONE_WORKED])
+                }
+            }
+        }
+    }
+
+    /// What the exporter's broker says about the offer.
+    fn on_offer(&self, export: usize) -> Way {
+        let offerings = &self.exports[export].offerings;
+        let is_live = |at: &usize| self.offerings[*at].uses > 0;
+        if offerings.iter().all(is_live) {
+            return Ok(());
+        }
+        let (life, generation) = {
+            let first = &self.offerings[offerings[0]];
+            (first.life, first.generation)
+        };
+        let exporter = &self.lives[life];
+        if self.wrong == Some(Wrong::WithdrawnOffersServe) && exporter.lives {
+            return Ok(());
+        }
+        // A broker lives as long as its `Ipc` or anything that it offers.
+        let its_ipc = exporter.has_ipc && exporter.generation == generation;
+        let its_offers = self
+            .offerings
+            .iter()
+            .any(|other| other.uses > 0 && other.life == life && other.generation == generation);
+        if exporter.lives && (its_ipc || its_offers) {
+            Err(vec![WITHDRAWN])
+        } else if exporter.lives {
+            // It may be in the middle of an answer, and ends after that.
+            Err(vec![GONE, WITHDRAWN])
+        } else {
+            Err(vec![GONE])
+        }
+    }
+
+    /// The driver opens what lies there now; the exporter says whether it is what
+    /// was offered.
+    fn legacy(&self, export: usize, buffer: &Buffer) -> Way {
+        let freed_serves = self.wrong == Some(Wrong::FreedMemoryServes);
+        match self.on_offer(export) {
+            // Dead: the driver itself says so, or the missing broker does.
+            Err(told) if !self.lives[buffer.life].lives => Err(told),
+            Ok(()) if !buffer.is_freed || freed_serves => Ok(()),
+            Ok(()) => Err(vec![NONE_WORKED]),
+            Err(told) if !buffer.is_freed => Err(told),
+            // Nothing lies there, or something else does, whose handle is then asked about.
+            Err(mut told) => {
+                told.push(NONE_WORKED);
+                Err(told)
+            }
+        }
+    }
+
+    /// As legacy memory. What this process still maps of freed memory at the same
+    /// place of the pool is in the way, if its length is another one.
+    fn pooled(&self, life: usize, export: usize, buffer: &Buffer) -> Way {
+        let is_in_the_way = self.mappings.iter().any(|mapping| {
+            let of = &self.buffers[self.exports[mapping.export].buffer];
+            !mapping.is_dropped
+                && mapping.life == life
+                && mapping.seen != Seen::Own
+                && of.is_pooled()
+                && (of.pool, of.address) == (buffer.pool, buffer.address)
+                && of.len != buffer.len
+        });
+        match self.on_offer(export) {
+            Ok(()) if buffer.is_freed || is_in_the_way => Err(vec![NONE_WORKED]),
+            Ok(()) => Ok(()),
+            Err(mut told) => {
+                if is_in_the_way {
+                    told.push(NONE_WORKED);
+                }
+                Err(told)
+            }
+        }
+    }
+
+    /// Whether a mapping shows what the model says. What holds no reference shows
+    /// the memory only as long as its owner has it; after that nothing is promised.
+    pub(crate) fn is_promised(&self, mapping: usize) -> bool {
+        let mapping = &self.mappings[mapping];
+        let buffer = &self.buffers[self.exports[mapping.export].buffer];
+        buffer.is_vmm() && mapping.seen != Seen::Own || !buffer.is_freed
+    }
+
+    /// Whether a mapping may be written.
+    pub(crate) fn may_write(&self, mapping: usize) -> bool {
+        match self.mappings[mapping].seen {
+            Seen::Own => true,
+            Seen::By(mapped) => !self.mapped[mapped].read_only,
+        }
+    }
+
+    /// What is known about the memory at an import.
+    pub(crate) fn liveness(&self, export: usize, is_own: bool) -> &'static str {
+        let buffer = &self.buffers[self.exports[export].buffer];
+        if buffer.is_vmm() && !is_own {
+            "Referenced"
+        } else {
+            "MemoryUnchanged"
+        }
+    }
+}
+
+/// What the whole import may say, where each type that was tried says one of some
+/// statuses: the exporter's end before its no, and that before everything else.
+fn telling(told: &[Vec<&'static str>]) -> Vec<&'static str> {
+    let rank = |status: &str| [GONE, WITHDRAWN].iter().position(|told| *told == status);
+    let first = |a: &'static str, b: &'static str| match (rank(a), rank(b)) {
+        (Some(of_a), Some(of_b)) if of_b < of_a => b,
+        (None, Some(_)) => b,
+        _ => a,
+    };
+    let mut all = vec![NONE_WORKED];
+    for one in told {
+        let pairs = all.iter().flat_map(|a| one.iter().map(|b| first(a, b)));
+        all = pairs.collect();
+        all.sort_unstable();
+        all.dedup();
+    }
+    all
+}
+
+/// The peer's name for a kind of memory.
+pub(crate) const fn memory(kind: Kind) -> &'static str {
+    match kind {
+        Kind::VmmFd => "vmm-fd",
+        Kind::Small | Kind::Large => "cuda-malloc",
+        Kind::VmmFabric => "vmm-fabric",
+        Kind::Segments => "segments",
+        Kind::Pool | Kind::Beside => "pool",
+    }
+}

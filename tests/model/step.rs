@@ -1,0 +1,203 @@
+//! What processes do, as numbers that proptest draws and makes smaller.
+//!
+//! A step names its object by a number that is taken modulo how many there are,
+//! the newest first. So every list of steps means something, and stays meaningful
+//! when steps are taken out of it.
+
+use gpuipc_core::HandleType;
+use proptest::prelude::*;
+
+/// Processes at one time.
+pub(crate) const PROCESSES: usize = 4;
+
+/// How memory is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    VmmFd,
+    /// `cuMemAlloc`, beside other small allocations in one block.
+    Small,
+    /// `cuMemAlloc`, in a block of its own.
+    Large,
+    VmmFabric,
+    Segments,
+    /// A new pool.
+    Pool,
+    /// From the pool of another buffer of the process; a new one if there is none.
+    Beside,
+}
+
+/// One step. `process`, `buffer`, `offer` and `mapping` are taken modulo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Alloc {
+        process: usize,
+        kind: Kind,
+        longer: bool,
+    },
+    Write {
+        buffer: usize,
+        seed: u64,
+    },
+    Export {
+        buffer: usize,
+        start: usize,
+        len: usize,
+        types: Vec<HandleType>,
+        on_demand: bool,
+    },
+    /// `offer` counts all that were ever made.
+    Import {
+        process: usize,
+        offer: usize,
+        options: Options,
+    },
+    Read {
+        mapping: usize,
+    },
+    WriteThrough {
+        mapping: usize,
+        seed: u64,
+    },
+    /// Which is refused: imported memory is its owner's to offer.
+    ExportMapping {
+        mapping: usize,
+    },
+    DropMapping {
+        mapping: usize,
+    },
+    DropOffer {
+        offer: usize,
+    },
+    Free {
+        buffer: usize,
+    },
+    DropIpc {
+        process: usize,
+    },
+    CloseIdle {
+        process: usize,
+    },
+    Fork {
+        process: usize,
+        stays: bool,
+    },
+    Kill {
+        process: usize,
+    },
+}
+
+/// What an importer asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// In the order in which they are tried; none for the library's own.
+    pub(crate) types: Vec<HandleType>,
+    pub(crate) live: bool,
+    pub(crate) read_only: bool,
+}
+
+/// A script, and the order in which all is given back after it.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) order: u64,
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        Just(Kind::VmmFd),
+        Just(Kind::Small),
+        Just(Kind::Large),
+        Just(Kind::VmmFabric),
+        Just(Kind::Segments),
+        Just(Kind::Pool),
+        Just(Kind::Beside),
+    ]
+}
+
+/// None most of the time.
+fn types() -> impl Strategy<Value = Vec<HandleType>> {
+    prop_oneof![
+        6 => Just(vec![]),
+        1 => Just(vec![HandleType::PosixFd]),
+        1 => Just(vec![HandleType::Fabric]),
+        1 => Just(vec![HandleType::RuntimeIpc, HandleType::PosixFd]),
+        1 => Just(vec![HandleType::Fabric, HandleType::PosixFd]),
+    ]
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let seldom = || proptest::bool::weighted(0.15);
+    (types(), seldom(), seldom()).prop_map(|(types, live, read_only)| Options {
+        types,
+        live,
+        read_only,
+    })
+}
+
+fn process() -> impl Strategy<Value = usize> {
+    0..PROCESSES
+}
+
+fn alloc() -> impl Strategy<Value = Step> {
+    (process(), kind(), any::<bool>()).prop_map(|(process, kind, longer)| Step::Alloc {
+        process,
+        kind,
+        longer,
+    })
+}
+
+fn export() -> impl Strategy<Value = Step> {
+    let place = || 0..1_usize << 16;
+    (0..8_usize, place(), place(), types(), any::<bool>()).prop_map(
+        |(buffer, start, len, types, on_demand)| Step::Export {
+            buffer,
+            start,
+            len,
+            types,
+            on_demand,
+        },
+    )
+}
+
+fn import() -> impl Strategy<Value = Step> {
+    (process(), 0..8_usize, options()).prop_map(|(process, offer, options)| Step::Import {
+        process,
+        offer,
+        options,
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let object = || 0..8_usize;
+    let seed = || 1..1000_u64;
+    prop_oneof![
+        10 => alloc(),
+        16 => export(),
+        40 => import(),
+        8 => object().prop_map(|mapping| Step::Read { mapping }),
+        4 => (object(), seed()).prop_map(|(buffer, seed)| Step::Write { buffer, seed }),
+        8 => (object(), seed()).prop_map(|(mapping, seed)| Step::WriteThrough { mapping, seed }),
+        2 => object().prop_map(|mapping| Step::ExportMapping { mapping }),
+        12 => object().prop_map(|mapping| Step::DropMapping { mapping }),
+        7 => object().prop_map(|offer| Step::DropOffer { offer }),
+        6 => object().prop_map(|buffer| Step::Free { buffer }),
+        2 => process().prop_map(|process| Step::DropIpc { process }),
+        2 => process().prop_map(|process| Step::CloseIdle { process }),
+        2 => (process(), any::<bool>()).prop_map(|(process, stays)| Step::Fork { process, stays }),
+        2 => process().prop_map(|process| Step::Kill { process }),
+    ]
+}
+
+/// Scripts that begin with some memory on offer, and have up to `most` steps then.
+pub(crate) fn case(most: usize) -> impl Strategy<Value = Case> {
+    use proptest::collection::vec;
+    let steps = (
+        vec(alloc(), 0..5),
+        vec(export(), 0..6),
+        vec(step(), 1..=most),
+    );
+    (steps, any::<u64>()).prop_map(|((allocs, exports, steps), order)| Case {
+        steps: [allocs, exports, steps].concat(),
+        order,
+    })
+}

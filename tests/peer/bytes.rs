@@ -1,0 +1,54 @@
+//! A part of a buffer or a mapping, written and read.
+
+use crate::{NotOk, Peer, pattern, word};
+use gpuipc_tests::{sum_of, to_hex};
+
+type Words<'a, 'b> = &'a mut std::str::SplitWhitespace<'b>;
+
+/// What is read or written.
+enum What {
+    Buffer(u32),
+    Mapping(u32),
+}
+
+/// `buffer` or `mapping`, and its number.
+fn what(words: Words<'_, '_>) -> Result<What, NotOk> {
+    match word::<String>(words)?.as_str() {
+        "buffer" => Ok(What::Buffer(word(words)?)),
+        "mapping" => Ok(What::Mapping(word(words)?)),
+        _ => Err("neither a buffer nor a mapping".into()),
+    }
+}
+
+/// Writes the pattern of a seed, from its first byte on.
+pub(crate) fn put(peer: &Peer, words: Words<'_, '_>) -> Result<String, NotOk> {
+    let what = what(words)?;
+    let (offset, len): (usize, usize) = (word(words)?, word(words)?);
+    let bytes = pattern(word(words)?, 0, len);
+    match what {
+        What::Buffer(id) => peer.buffer_of(id)?.write(offset, &bytes)?,
+        What::Mapping(id) => peer.mapping_of(id)?.write(offset, &bytes)?,
+    }
+    Ok(String::new())
+}
+
+fn read(peer: &Peer, words: Words<'_, '_>) -> Result<Vec<u8>, NotOk> {
+    let what = what(words)?;
+    let (offset, len): (usize, usize) = (word(words)?, word(words)?);
+    let mut bytes = vec![0; len];
+    match what {
+        What::Buffer(id) => peer.buffer_of(id)?.read(offset, &mut bytes)?,
+        What::Mapping(id) => peer.mapping_of(id)?.read(offset, &mut bytes)?,
+    }
+    Ok(bytes)
+}
+
+/// What tells the bytes from others.
+pub(crate) fn sum(peer: &Peer, words: Words<'_, '_>) -> Result<String, NotOk> {
+    Ok(sum_of(&read(peer, words)?).to_string())
+}
+
+/// The bytes themselves.
+pub(crate) fn bytes(peer: &Peer, words: Words<'_, '_>) -> Result<String, NotOk> {
+    Ok(to_hex(&read(peer, words)?))
+}
