@@ -11,12 +11,12 @@ use crate::error::Error;
 use crate::export::allocation;
 use crate::export::descriptor::{Descriptor, Given};
 use crate::export::ledger;
+use crate::export::registry::Registry;
 use crate::identity::{self, Identity};
 use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{DeviceUuid, Endpoint, HandleFields, Ticket, Token, TypeFlags};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock};
 
 /// One allocation on offer. Dropping the last reference ends the offer: the
 /// descriptor is closed, the driver's reference released, the token forgotten.
@@ -141,18 +141,7 @@ impl Offer {
     /// this is dropped.
     pub(crate) fn register(self) -> Arc<Self> {
         let (key, types) = (self.key(), self.types);
-        let mine = Arc::new(self);
-        let mut registry = registry();
-        let offers = registry.entry(key).or_default();
-        let others: Vec<Arc<Self>> = live(offers).collect();
-        let theirs = others.iter().find(|offer| offer.types == types).cloned();
-        if theirs.is_none() {
-            offers.push(Arc::downgrade(&mine));
-        }
-        // Unlocked before any of them may be dropped: a drop takes the lock.
-        drop(registry);
-        drop(others);
-        theirs.unwrap_or(mine)
+        registry().register(key, Arc::new(self), |offer| offer.types == types)
     }
 
     /// The live offer of an allocation by this broker, for exporting it again.
@@ -185,21 +174,7 @@ impl Offer {
         endpoint: Endpoint,
         wanted: impl Fn(&Self) -> bool,
     ) -> Option<Arc<Self>> {
-        let key = (driver.id(), allocation_id, endpoint.0);
-        let registry = registry();
-        // Kept until the lock is open, since one that is dropped takes it.
-        let mut others = Vec::new();
-        let found = live(registry.get(&key)?).find_map(|offer| {
-            if wanted(&offer) {
-                Some(offer)
-            } else {
-                others.push(offer);
-                None
-            }
-        });
-        drop(registry);
-        drop(others);
-        found
+        registry().find(&(driver.id(), allocation_id, endpoint.0), wanted)
     }
 
     fn key(&self) -> Key {
@@ -231,28 +206,15 @@ impl Drop for Offer {
         if let Descriptor::Pool(pool) = &self.descriptor {
             pool.forget(self.base, self.allocation_id);
         }
-        let key = self.key();
-        let mut registry = registry();
-        if let Some(offers) = registry.get_mut(&key) {
-            // A new offer of the same allocation may be there already.
-            offers.retain(|entry| !core::ptr::eq(entry.as_ptr(), self));
-            if offers.is_empty() {
-                registry.remove(&key);
-            }
-        }
+        registry().forget(&self.key(), self);
     }
-}
-
-fn live(offers: &[Weak<Offer>]) -> impl Iterator<Item = Arc<Offer>> {
-    offers.iter().filter_map(Weak::upgrade)
 }
 
 /// Driver, allocation, and the endpoint of the broker that answers for it: one
 /// broker's offers are not another one's, whose policy may be wider.
 type Key = (usize, u64, [u8; 16]);
-type Registry = HashMap<Key, Vec<Weak<Offer>>>;
 
-fn registry() -> MutexGuard<'static, Registry> {
-    static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+fn registry() -> &'static Registry<Key, Offer> {
+    static REGISTRY: LazyLock<Registry<Key, Offer>> = LazyLock::new(Registry::default);
+    &REGISTRY
 }

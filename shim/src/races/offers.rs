@@ -1,0 +1,160 @@
+//! Exporters of one process: the registry of offers.
+
+use super::check;
+use crate::export::registry::Registry;
+use shuttle::sync::Mutex;
+use shuttle::thread;
+use std::sync::Arc;
+
+/// An allocation's number, as the driver gives it.
+const ALLOCATION: u8 = 1;
+
+/// As the library's: its drop takes it out of the registry.
+struct Offer {
+    process: Exporter,
+    /// The types that it was asked for.
+    types: u8,
+    token: u32,
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.process.registry.forget(&ALLOCATION, self);
+        self.process.driver.lock().expect("no thread panics").live -= 1;
+    }
+}
+
+#[derive(Default)]
+struct Driver {
+    made: u32,
+    /// Descriptors that are open.
+    live: u32,
+}
+
+/// A process that exports.
+#[derive(Clone, Default)]
+struct Exporter {
+    registry: Arc<Registry<u8, Offer>>,
+    driver: Arc<Mutex<Driver>>,
+}
+
+impl Exporter {
+    fn export(&self, types: u8) -> Arc<Offer> {
+        let is_same = |offer: &Offer| offer.types == types;
+        if let Some(offer) = self.registry.find(&ALLOCATION, is_same) {
+            return offer;
+        }
+        let token = {
+            let mut driver = self.driver.lock().expect("no thread panics");
+            driver.made += 1;
+            driver.live += 1;
+            driver.made
+        };
+        let mine = Offer {
+            process: self.clone(),
+            types,
+            token,
+        };
+        self.registry.register(ALLOCATION, Arc::new(mine), is_same)
+    }
+
+    /// As the broker does for whoever has a token.
+    fn look_up(&self, token: u32) -> Option<Arc<Offer>> {
+        self.registry
+            .find(&ALLOCATION, |offer| offer.token == token)
+    }
+
+    /// Exports, and is found by its token as long as it holds the offer.
+    fn offer_for_a_while(&self, types: u8) {
+        let offer = self.export(types);
+        thread::yield_now();
+        let found = self.look_up(offer.token);
+        assert!(
+            found.is_some_and(|found| Arc::ptr_eq(&found, &offer)),
+            "an offer that lives is not found"
+        );
+        assert!(
+            Arc::ptr_eq(&self.export(types), &offer),
+            "two offers of one allocation"
+        );
+    }
+
+    fn is_clean(self) {
+        assert_eq!(self.driver.lock().expect("no thread panics").live, 0);
+        assert_eq!(self.registry.len(), 0, "an entry leaked");
+        assert_eq!(Arc::strong_count(&self.registry), 1, "an offer leaked");
+    }
+}
+
+fn on_threads<T: Send + 'static>(
+    count: u8,
+    exporter: &Exporter,
+    work: impl Fn(&Exporter, u8) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let work = Arc::new(work);
+    let spawn = |index| {
+        let (exporter, work) = (exporter.clone(), Arc::clone(&work));
+        thread::spawn(move || work(&exporter, index))
+    };
+    let threads: Vec<_> = (0..count).map(spawn).collect();
+    let join = |thread: thread::JoinHandle<T>| thread.join().expect("no thread panics");
+    threads.into_iter().map(join).collect()
+}
+
+#[test]
+fn exports_at_once_share_one_offer() {
+    check("exports at once share one offer", || {
+        let exporter = Exporter::default();
+        let held = on_threads(3, &exporter, |exporter, _| exporter.export(0));
+        assert!(held.iter().all(|offer| Arc::ptr_eq(offer, &held[0])));
+        assert_eq!(exporter.driver.lock().expect("no thread panics").live, 1);
+        drop(held);
+        exporter.is_clean();
+    });
+}
+
+#[test]
+fn the_last_drop_meets_new_exports() {
+    check("the last drop meets new exports", || {
+        let exporter = Exporter::default();
+        on_threads(3, &exporter, |exporter, _| {
+            exporter.offer_for_a_while(0);
+            exporter.offer_for_a_while(0);
+        });
+        exporter.is_clean();
+    });
+}
+
+#[test]
+fn exports_by_other_types_are_other_offers_of_the_same_allocation() {
+    check("exports by other types are other offers", || {
+        let exporter = Exporter::default();
+        on_threads(4, &exporter, |exporter, index| {
+            exporter.offer_for_a_while(index % 2);
+        });
+        exporter.is_clean();
+    });
+}
+
+#[test]
+fn the_last_drop_meets_the_broker_s_look_up() {
+    check("the last drop meets the broker's look-up", || {
+        let exporter = Exporter::default();
+        let offer = exporter.export(0);
+        let other = exporter.export(1);
+        let (token, wrong) = (offer.token, u32::MAX);
+        let offers = Mutex::new(vec![offer, other]);
+        on_threads(3, &exporter, move |exporter, index| match index {
+            0 => drop(offers.lock().expect("no thread panics").pop()),
+            1 => drop(offers.lock().expect("no thread panics").pop()),
+            // It may hold the last reference when it lets go.
+            _ => {
+                let found = exporter.look_up(token);
+                thread::yield_now();
+                assert!(found.is_none_or(|found| found.token == token));
+                assert!(exporter.look_up(wrong).is_none());
+            }
+        });
+        exporter.is_clean();
+    });
+}
