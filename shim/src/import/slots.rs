@@ -38,8 +38,10 @@ pub(crate) trait Asked<K: Content> {
 
 /// All slots. One with no value and nobody who makes one is not kept.
 pub(crate) struct Slots<K: Content> {
-    all: RwLock<HashMap<K::Short, Vec<Arc<Slot<K>>>>>,
+    all: RwLock<ByShort<K>>,
 }
+
+type ByShort<K> = HashMap<<K as Content>::Short, Vec<Arc<Slot<K>>>>;
 
 /// The place of the values that are for the same.
 pub(crate) struct Slot<K: Content> {

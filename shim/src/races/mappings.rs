@@ -160,7 +160,7 @@ impl Importer {
     }
 
     /// Nothing is left: no mapping, no slot, no reference to the slots.
-    fn is_clean(self) {
+    fn leaves_nothing(self) {
         assert!(self.driver.state().mapped.is_empty(), "a mapping leaked");
         assert_eq!(self.slots.len(), 0, "a slot leaked");
         assert_eq!(Arc::strong_count(&self.slots), 1, "an object leaked");
@@ -200,7 +200,7 @@ fn importers_at_once_make_one_mapping() {
         assert_eq!(importer.driver.state().calls, 1);
         assert!(held.iter().all(|shared| Arc::ptr_eq(shared, &held[0])));
         drop(held);
-        importer.is_clean();
+        importer.leaves_nothing();
     });
 }
 
@@ -223,7 +223,7 @@ fn a_failure_is_one_importer_s_and_the_others_go_on() {
         assert_eq!(refused[0].as_ref().err(), Some(&"the driver refuses"));
         assert_eq!(importer.driver.state().calls, 2);
         drop((made, refused));
-        importer.is_clean();
+        importer.leaves_nothing();
     });
 }
 
@@ -237,7 +237,7 @@ fn all_importers_may_fail_and_none_waits_for_ever() {
         assert!(results.iter().all(Result::is_err));
         assert_eq!(importer.driver.state().calls, 3);
         drop(results);
-        importer.is_clean();
+        importer.leaves_nothing();
     });
 }
 
@@ -265,7 +265,7 @@ fn who_has_no_time_does_not_wait_for_the_maker() {
         });
         assert!(made.is_ok());
         drop(made);
-        importer.is_clean();
+        importer.leaves_nothing();
     });
 }
 
@@ -277,7 +277,19 @@ fn the_last_drop_meets_new_imports() {
             importer.use_one(KEY);
             importer.use_one(KEY);
         });
-        importer.is_clean();
+        importer.leaves_nothing();
+    });
+}
+
+#[test]
+fn the_last_drop_of_an_allocation_leaves_its_neighbour_in_place() {
+    check("the last drop leaves its neighbour in place", || {
+        let importer = Importer::default();
+        on_threads(3, &importer, |importer, index| match index {
+            0 => importer.use_one(Key(1, 1)),
+            _ => importer.use_one(Key(1, 2)),
+        });
+        importer.leaves_nothing();
     });
 }
 
@@ -289,7 +301,7 @@ fn the_last_drop_meets_an_import_that_fails() {
             0 => drop(importer.import_with(KEY, &patient(), || Err("the driver refuses"))),
             _ => importer.use_one(KEY),
         });
-        importer.is_clean();
+        importer.leaves_nothing();
     });
 }
 
@@ -309,6 +321,6 @@ fn other_allocations_do_not_wait_for_a_driver_call() {
         });
         assert!(made.is_ok());
         drop(made);
-        importer.is_clean();
+        importer.leaves_nothing();
     });
 }

@@ -40,7 +40,11 @@ struct Exporter {
 
 impl Exporter {
     fn export(&self, types: u8) -> Arc<Offer> {
-        let is_same = |offer: &Offer| offer.types == types;
+        let is_same = |offer: &Offer| {
+            // Others go on while the registry is locked.
+            thread::yield_now();
+            offer.types == types
+        };
         if let Some(offer) = self.registry.find(&ALLOCATION, is_same) {
             return offer;
         }
@@ -60,8 +64,10 @@ impl Exporter {
 
     /// As the broker does for whoever has a token.
     fn look_up(&self, token: u32) -> Option<Arc<Offer>> {
-        self.registry
-            .find(&ALLOCATION, |offer| offer.token == token)
+        self.registry.find(&ALLOCATION, |offer| {
+            thread::yield_now();
+            offer.token == token
+        })
     }
 
     /// Exports, and is found by its token as long as it holds the offer.
@@ -79,7 +85,7 @@ impl Exporter {
         );
     }
 
-    fn is_clean(self) {
+    fn leaves_nothing(self) {
         assert_eq!(self.driver.lock().expect("no thread panics").live, 0);
         assert_eq!(self.registry.len(), 0, "an entry leaked");
         assert_eq!(Arc::strong_count(&self.registry), 1, "an offer leaked");
@@ -109,7 +115,7 @@ fn exports_at_once_share_one_offer() {
         assert!(held.iter().all(|offer| Arc::ptr_eq(offer, &held[0])));
         assert_eq!(exporter.driver.lock().expect("no thread panics").live, 1);
         drop(held);
-        exporter.is_clean();
+        exporter.leaves_nothing();
     });
 }
 
@@ -121,7 +127,7 @@ fn the_last_drop_meets_new_exports() {
             exporter.offer_for_a_while(0);
             exporter.offer_for_a_while(0);
         });
-        exporter.is_clean();
+        exporter.leaves_nothing();
     });
 }
 
@@ -132,7 +138,7 @@ fn exports_by_other_types_are_other_offers_of_the_same_allocation() {
         on_threads(4, &exporter, |exporter, index| {
             exporter.offer_for_a_while(index % 2);
         });
-        exporter.is_clean();
+        exporter.leaves_nothing();
     });
 }
 
@@ -155,6 +161,6 @@ fn the_last_drop_meets_the_broker_s_look_up() {
                 assert!(exporter.look_up(wrong).is_none());
             }
         });
-        exporter.is_clean();
+        exporter.leaves_nothing();
     });
 }
