@@ -1,5 +1,6 @@
 //! The library's front door.
 
+use crate::broker::started::Started;
 use crate::broker::{Broker, Kept};
 use crate::driver::Driver;
 use crate::error::Error;
@@ -13,7 +14,7 @@ use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
 use crate::registered::{self, RegisteredMemory};
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, TransportInfo};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Exports and imports GPU memory through one driver. Cheap to clone; clones
 /// share the broker. May be used from any thread.
@@ -28,7 +29,7 @@ struct Inner {
     identity: Identity,
     settings: Settings,
     /// Started by the first export.
-    broker: Mutex<Option<Arc<Broker>>>,
+    broker: Started<Broker>,
     /// Makes exports cheap, if the options ask for it.
     _spare: Option<Spare>,
     /// To other processes' brokers.
@@ -70,7 +71,7 @@ impl Ipc {
                 _spare: spare,
                 identity,
                 settings,
-                broker: Mutex::new(None),
+                broker: Started::default(),
                 kept: Kept::default(),
             }),
         })
@@ -210,25 +211,16 @@ impl Ipc {
 
     /// The broker, if an export has started it.
     pub(crate) fn running_broker(&self) -> Option<Arc<Broker>> {
-        self.inner
-            .broker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.inner.broker.running()
     }
 
     /// The broker, started if it is not there yet.
     pub(crate) fn broker(&self) -> Result<Arc<Broker>, Error> {
-        let mut broker = self
-            .inner
+        let Inner {
+            driver, settings, ..
+        } = &*self.inner;
+        self.inner
             .broker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(broker) = &*broker {
-            return Ok(Arc::clone(broker));
-        }
-        let started = Arc::new(Broker::start(self.inner.driver, &self.inner.settings)?);
-        *broker = Some(Arc::clone(&started));
-        Ok(started)
+            .or_start(|| Broker::start(*driver, settings))
     }
 }

@@ -77,8 +77,11 @@ pub mod multicast;
 mod options;
 mod pin;
 mod private_fd;
+#[cfg(all(test, gpuipc_shuttle))]
+mod races;
 mod registered;
 mod reservation;
+mod sync;
 mod undo;
 mod wait;
 

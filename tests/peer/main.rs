@@ -11,6 +11,8 @@
 //! | `export-odd KIND` | as `export`, of memory of a kind that the library does not allocate: see `odd.rs` |
 //! | `alloc-odd KIND SEED` | `ok ADDRESS` of such memory, which begins with the pattern |
 //! | `threads COUNT ROUNDS SEED[/SEED..] HANDLE[/HANDLE..] OPTIONS..` | `ok`: imports, reads and drops on threads at once; of several handles each thread has one |
+//! | `at-once THREADS ROUNDS SEED HANDLE[/HANDLE..] OPTIONS..` | `ok LEAST MOST`: in each round all threads import, read and drop at once; addresses of a round |
+//! | `chase-at-once THREADS FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports on threads of what stands in FILE; only an offer that was withdrawn may refuse |
 //! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
 //! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
 //! | `keep-connections`, `close-idle` | `ok`: connections to brokers stay after imports from now on; are closed |
@@ -50,6 +52,7 @@
 //! | `held` | the same without opening a file: descriptors are only counted |
 
 use gpuipc::sys::DriverTable;
+mod at_once;
 mod bytes;
 mod cpu;
 mod hammer;
@@ -460,6 +463,8 @@ impl Peer {
             }
             "fork" => Ok(self.fork()),
             "fork-stay" => Ok(fork_stay()),
+            "at-once" => at_once::rounds(self, words),
+            "chase-at-once" => at_once::chase(self, words),
             "churn" => race::churn(self, words),
             "chase" => race::chase(self, words),
             "churn-by-exec" => Err(race::churn_by_exec(words)?),

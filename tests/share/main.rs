@@ -2,6 +2,7 @@
 //! test a behaviour.
 
 mod access;
+mod at_once;
 mod bad_input;
 mod broker;
 mod chain;

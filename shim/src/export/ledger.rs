@@ -221,6 +221,15 @@ impl Entry {
             inode: self.ledger.inode,
         }
     }
+
+    /// Takes the token out: from now on nobody finds it. The slot stays this entry's.
+    pub(crate) fn withdraw(&self) {
+        if let Some(words) = self.ledger.words.get(self.slot as usize) {
+            words
+                .iter()
+                .for_each(|word| word.store(0, Ordering::Release));
+        }
+    }
 }
 
 impl Drop for Entry {
@@ -228,11 +237,7 @@ impl Drop for Entry {
         if identity::is_forked() {
             return;
         }
-        if let Some(words) = self.ledger.words.get(self.slot as usize) {
-            words
-                .iter()
-                .for_each(|word| word.store(0, Ordering::Release));
-        }
+        self.withdraw();
         let mut free = self
             .ledger
             .free

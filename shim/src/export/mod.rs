@@ -6,6 +6,7 @@ pub(crate) mod descriptor;
 pub(crate) mod ledger;
 pub(crate) mod offer;
 pub(crate) mod offering;
+pub(crate) mod registry;
 pub(crate) mod shared_pool;
 pub(crate) mod spare;
 

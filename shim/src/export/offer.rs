@@ -11,16 +11,16 @@ use crate::error::Error;
 use crate::export::allocation;
 use crate::export::descriptor::{Descriptor, Given};
 use crate::export::ledger;
+use crate::export::registry::Registry;
 use crate::identity::{self, Identity};
 use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{DeviceUuid, Endpoint, HandleFields, Ticket, Token, TypeFlags};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock};
 
 /// An export's part in an offer. The offer ends with the last one's drop: nobody
-/// finds it by its token from then on, even while the broker's thread, in the
-/// middle of an answer, still holds it.
+/// finds it by its token from then on, nor its descriptor's number in the ledger,
+/// even while the broker's thread, in the middle of an answer, still uses it.
 #[derive(Debug)]
 pub(crate) struct Kept(Arc<Offer>);
 
@@ -38,20 +38,10 @@ impl Drop for Kept {
         if identity::is_forked() {
             return;
         }
-        let key = self.0.key();
-        let mut registry = registry();
-        if let Some(offers) = registry.get_mut(&key) {
-            // A new offer of the same allocation may be there already.
-            let mine = |entry: &Entry| core::ptr::eq(entry.offer.as_ptr(), &*self.0);
-            if let Some(at) = offers.iter().position(mine) {
-                offers[at].exports -= 1;
-                if offers[at].exports == 0 {
-                    offers.swap_remove(at);
-                }
-            }
-            if offers.is_empty() {
-                registry.remove(&key);
-            }
+        if registry().release(&self.0.key(), &self.0)
+            && let Some(entry) = &self.0.entry
+        {
+            entry.withdraw();
         }
     }
 }
@@ -179,27 +169,7 @@ impl Offer {
     /// this is dropped.
     pub(crate) fn register(self) -> Kept {
         let (key, types) = (self.key(), self.types);
-        let mine = Arc::new(self);
-        let mut registry = registry();
-        let offers = registry.entry(key).or_default();
-        let theirs = find(offers, |offer| offer.types == types);
-        let kept = match theirs {
-            Some((entry, theirs)) => {
-                entry.exports += 1;
-                Kept(theirs)
-            }
-            None => {
-                offers.push(Entry {
-                    offer: Arc::downgrade(&mine),
-                    exports: 1,
-                });
-                Kept(Arc::clone(&mine))
-            }
-        };
-        // Unlocked before a second one closes its descriptor.
-        drop(registry);
-        drop(mine);
-        kept
+        Kept(registry().register(key, self, |offer| offer.types == types))
     }
 
     /// The live offer of an allocation by this broker, for exporting it again.
@@ -209,11 +179,10 @@ impl Offer {
         endpoint: Endpoint,
         types: TypeFlags,
     ) -> Option<Kept> {
-        let mut registry = registry();
-        let offers = registry.get_mut(&(driver.id(), allocation_id, endpoint.0))?;
-        let (entry, offer) = find(offers, |offer| offer.types == types)?;
-        entry.exports += 1;
-        Some(Kept(offer))
+        let key = (driver.id(), allocation_id, endpoint.0);
+        registry()
+            .hold(&key, |offer| offer.types == types)
+            .map(Kept)
     }
 
     /// The live offer of an allocation by this broker, for one who holds its token.
@@ -223,10 +192,8 @@ impl Offer {
         endpoint: Endpoint,
         token: &Token,
     ) -> Option<Arc<Self>> {
-        let mut registry = registry();
-        let offers = registry.get_mut(&(driver.id(), allocation_id, endpoint.0))?;
-        let (_, offer) = find(offers, |offer| offer.token.matches(token))?;
-        Some(offer)
+        let key = (driver.id(), allocation_id, endpoint.0);
+        registry().find(&key, |offer| offer.token.matches(token))
     }
 
     fn key(&self) -> Key {
@@ -261,28 +228,11 @@ impl Drop for Offer {
     }
 }
 
-/// An offer in the registry, and how many exports keep it there: at least one, so
-/// that the offer lives.
-struct Entry {
-    offer: Weak<Offer>,
-    exports: usize,
-}
-
-/// The offer that is wanted. The others are held for a moment only, and never by
-/// the last reference: an export of each has one as long as it has its entry.
-fn find(offers: &mut [Entry], wanted: impl Fn(&Offer) -> bool) -> Option<(&mut Entry, Arc<Offer>)> {
-    offers.iter_mut().find_map(|entry| {
-        let offer = entry.offer.upgrade()?;
-        wanted(&offer).then_some((entry, offer))
-    })
-}
-
 /// Driver, allocation, and the endpoint of the broker that answers for it: one
 /// broker's offers are not another one's, whose policy may be wider.
 type Key = (usize, u64, [u8; 16]);
-type Registry = HashMap<Key, Vec<Entry>>;
 
-fn registry() -> MutexGuard<'static, Registry> {
-    static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+fn registry() -> &'static Registry<Key, Offer> {
+    static REGISTRY: LazyLock<Registry<Key, Offer>> = LazyLock::new(Registry::default);
+    &REGISTRY
 }

@@ -11,76 +11,148 @@ use crate::attempt::{Failure, Reason, Step};
 use crate::context;
 use crate::import::devices::DeviceId;
 use crate::import::importing::Import;
+use crate::import::slots::{self, Asked, Content, Slots};
 use crate::ipc::Ipc;
 use crate::mem::{Liveness, Shared, Used};
 use crate::options::{Access, ImportOptions, Trust};
 use crate::sys::CuDevice;
-use crate::wait::{Ended, Wait};
-use core::fmt;
 use gpuipc_core::{
     Attributes, GpuIpcMemHandle, HANDLE_BYTES, HandleType, ProcessId, TypeFlags, TypeList,
 };
-use std::collections::HashMap;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+
+/// What the slots keep.
+pub(crate) struct Mappings;
+
+impl Content for Mappings {
+    type Short = Short;
+    type Exact = Exact;
+    type Note = Known;
+    type Value = Shared;
+}
+
+/// The mappings of one allocation for one set of devices: one a type, seldom more.
+pub(crate) type Slot = slots::Slot<Mappings>;
 
 /// What finds a slot quickly; what it is for is compared after that.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Short {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Short {
     driver: usize,
     process: ProcessId,
     allocation: u64,
     device: CuDevice,
 }
 
-/// The mappings of one allocation for one set of devices.
-pub(crate) struct Slot {
-    short: Short,
+/// What a slot is for.
+pub(crate) struct Exact {
     handle: [u8; HANDLE_BYTES],
     more: Box<[CuDevice]>,
     access: Access,
     host: bool,
     /// Whom the importer believes: another `Ipc` of the process may believe fewer.
     trust: Trust,
-    state: Mutex<State>,
-    changed: Condvar,
 }
 
-impl fmt::Debug for Slot {
-    /// Without the handle's bytes, which hold the token.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot")
-            .field("allocation", &self.short.allocation)
-            .field("device", &self.short.device)
-            .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// A thread is making a mapping.
-    is_making: bool,
-    /// No longer to be found: a new slot takes its place.
-    is_removed: bool,
-    /// One a type, seldom more.
-    mappings: Vec<Known>,
-}
-
-/// A mapping that was made. What is asked of it stands here, so that nobody has to
-/// hold it, and perhaps be its last user, while the slot is locked.
-#[derive(Debug)]
-struct Known {
+/// What is asked of a mapping that was made.
+pub(crate) struct Known {
     handle_type: HandleType,
     /// The types that had failed before.
     failed: TypeFlags,
     is_referenced: bool,
-    shared: Weak<Shared>,
 }
 
-type Slots = HashMap<Short, Vec<Arc<Slot>>>;
+impl Known {
+    /// `None` for memory that is not mapped by a type.
+    fn of(shared: &Shared) -> Option<Self> {
+        let Used::Type(handle_type) = shared.used else {
+            return None;
+        };
+        let attempts = shared.attempts.iter();
+        let attempts = attempts.filter(|attempt| attempt.reason != Reason::NotAllowed);
+        Some(Self {
+            handle_type,
+            failed: attempts.map(|attempt| attempt.handle_type.flag()).collect(),
+            is_referenced: shared.liveness == Liveness::Referenced,
+        })
+    }
+}
 
-fn slots() -> &'static RwLock<Slots> {
-    static SLOTS: LazyLock<RwLock<Slots>> = LazyLock::new(RwLock::default);
+/// What an import asks for.
+struct Wanted<'a> {
+    short: Short,
+    handle: [u8; HANDLE_BYTES],
+    more: &'a [CuDevice],
+    access: Access,
+    host: bool,
+    trust: &'a Trust,
+    order: &'a [HandleType],
+    require_live: bool,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(
+        ipc: &'a Ipc,
+        handle: &GpuIpcMemHandle,
+        options: &ImportOptions,
+        (device, more): (CuDevice, &'a [CuDevice]),
+        order: &'a [HandleType],
+    ) -> Self {
+        Self {
+            short: Short {
+                driver: ipc.driver().id(),
+                process: handle.process_id(),
+                allocation: handle.allocation_id(),
+                device,
+            },
+            handle: handle.encode(),
+            more,
+            access: options.access,
+            host: options.host_access,
+            trust: &ipc.settings().trust,
+            order,
+            require_live: options.require_live,
+        }
+    }
+}
+
+impl Asked<Mappings> for Wanted<'_> {
+    fn short(&self) -> Short {
+        self.short
+    }
+
+    fn fits(&self, exact: &Exact) -> bool {
+        self.access == exact.access
+            && self.host == exact.host
+            && *self.trust == exact.trust
+            && *self.more == *exact.more
+            && same_allocation(&self.handle, &exact.handle)
+    }
+
+    fn exact(&self) -> Exact {
+        Exact {
+            handle: self.handle,
+            more: self.more.into(),
+            access: self.access,
+            host: self.host,
+            trust: self.trust.clone(),
+        }
+    }
+
+    /// Whether an import with these types, in this order, would come to it: the
+    /// types before it have been tried and have failed when it was made.
+    fn suits(&self, known: &Known) -> bool {
+        let mut before = self
+            .order
+            .iter()
+            .take_while(|wanted| **wanted != known.handle_type);
+        self.order.contains(&known.handle_type)
+            && before.all(|wanted| known.failed.contains(wanted.flag()))
+            && (!self.require_live || known.is_referenced)
+    }
+}
+
+fn slots() -> &'static Arc<Slots<Mappings>> {
+    static SLOTS: LazyLock<Arc<Slots<Mappings>>> = LazyLock::new(Arc::default);
     &SLOTS
 }
 
@@ -103,65 +175,6 @@ pub(crate) fn is_shared(handle: &GpuIpcMemHandle, options: &ImportOptions) -> bo
         && options.place.is_none()
 }
 
-impl Slot {
-    fn fits(
-        &self,
-        handle: &[u8; HANDLE_BYTES],
-        more: &[CuDevice],
-        access: Access,
-        host: bool,
-        trust: &Trust,
-    ) -> bool {
-        self.access == access
-            && self.host == host
-            && self.trust == *trust
-            && *self.more == *more
-            && same_allocation(&self.handle, handle)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The mapping that an import with these types, in this order, would come to:
-    /// the types before it have been tried and have failed when it was made.
-    fn find(&self, order: &[HandleType], require_live: bool) -> Option<Arc<Shared>> {
-        self.state().find(order, require_live)
-    }
-
-    /// Forgets mappings that have ended, and the slot with the last one.
-    pub(crate) fn clean(self: &Arc<Self>) {
-        let mut slots = slots().write().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.state();
-        state
-            .mappings
-            .retain(|known| known.shared.strong_count() > 0);
-        if state.mappings.is_empty() && !state.is_making && !state.is_removed {
-            state.is_removed = true;
-            if let Some(all) = slots.get_mut(&self.short) {
-                all.retain(|slot| !Arc::ptr_eq(slot, self));
-                if all.is_empty() {
-                    slots.remove(&self.short);
-                }
-            }
-        }
-    }
-}
-
-impl State {
-    fn find(&self, order: &[HandleType], require_live: bool) -> Option<Arc<Shared>> {
-        self.mappings.iter().find_map(|known| {
-            let mut before = order
-                .iter()
-                .take_while(|wanted| **wanted != known.handle_type);
-            let is_next = order.contains(&known.handle_type)
-                && before.all(|wanted| known.failed.contains(wanted.flag()));
-            let lives = !require_live || known.is_referenced;
-            (is_next && lives).then(|| known.shared.upgrade()).flatten()
-        })
-    }
-}
-
 /// The mapping of a window's allocation, if it is there: without allocating, and
 /// with no other call to the driver than for the current context's device.
 pub(crate) fn hit(
@@ -172,29 +185,16 @@ pub(crate) fn hit(
     if !is_shared(handle, options) || !options.more_devices.is_empty() {
         return None;
     }
+    if handle.host_id() != ipc.identity().host {
+        return None;
+    }
     let driver = ipc.driver();
     let device = match options.device {
         Some(DeviceId::Ordinal(ordinal)) => driver.device(ordinal).ok()?,
         Some(DeviceId::Uuid(_)) => return None,
         None => context::current(driver).ok()??.1,
     };
-    let short = Short {
-        driver: driver.id(),
-        process: handle.process_id(),
-        allocation: handle.allocation_id(),
-        device,
-    };
-    let slots = slots().read().unwrap_or_else(PoisonError::into_inner);
-    let all = slots.get(&short)?;
-    let bytes = handle.encode();
-    let trust = &ipc.settings().trust;
-    let slot = all
-        .iter()
-        .find(|slot| slot.fits(&bytes, &[], options.access, options.host_access, trust))?;
     let order = options.types.as_deref().unwrap_or(&ipc.settings().types);
-    if handle.host_id() != ipc.identity().host {
-        return None;
-    }
     let offered = handle.types();
     let mut wanted = TypeList::new();
     for handle_type in order {
@@ -202,7 +202,7 @@ pub(crate) fn hit(
             return None;
         }
     }
-    slot.find(&wanted, options.require_live)
+    slots().find(&Wanted::new(ipc, handle, options, (device, &[]), &wanted))
 }
 
 /// The mapping of a window's allocation: made by `make` if it is not there. An
@@ -213,114 +213,16 @@ pub(crate) fn get<E>(
     make: impl FnOnce(Option<Arc<Slot>>) -> Result<Arc<Shared>, E>,
     late: impl FnOnce(Failure) -> E,
 ) -> Result<Arc<Shared>, E> {
-    let slot = loop {
-        let slot = slot_of(import);
-        match slot.take_turn(order, import.options.require_live, import.wait) {
-            Turn::Hit(shared) => return Ok(shared),
-            Turn::Make => break slot,
-            Turn::Again => {}
-            Turn::Ended(ended) => {
-                return Err(late(Failure::refused(Step::Select, ended.reason())));
-            }
-        }
+    let importers = import.importers;
+    let devices = (importers.first, &*importers.more);
+    let handle = import.window.first();
+    let wanted = Wanted::new(import.ipc, handle, import.options, devices, order);
+    let make = |slot: &Arc<Slot>| {
+        let shared = make(Some(Arc::clone(slot)))?;
+        let known = Known::of(&shared);
+        Ok((shared, known))
     };
-    let turn = Making { slot: &slot };
-    let made = make(Some(Arc::clone(&slot)));
-    if let Ok(shared) = &made
-        && let Used::Type(handle_type) = shared.used
-    {
-        let attempts = shared.attempts.iter();
-        let attempts = attempts.filter(|attempt| attempt.reason != Reason::NotAllowed);
-        slot.state().mappings.push(Known {
-            handle_type,
-            failed: attempts.map(|attempt| attempt.handle_type.flag()).collect(),
-            is_referenced: shared.liveness == Liveness::Referenced,
-            shared: Arc::downgrade(shared),
-        });
-    }
-    drop(turn);
-    made
-}
-
-/// What a thread that wants a mapping is to do.
-enum Turn {
-    Hit(Arc<Shared>),
-    /// Make it: nobody else does.
-    Make,
-    /// Look for the slot again: this one is no longer to be found.
-    Again,
-    Ended(Ended),
-}
-
-impl Slot {
-    fn take_turn(&self, order: &[HandleType], require_live: bool, wait: &Wait) -> Turn {
-        /// How often a waiting thread looks at its cancel flag.
-        const INTERVAL: Duration = Duration::from_millis(20);
-        let mut state = self.state();
-        loop {
-            if let Some(shared) = state.find(order, require_live) {
-                return Turn::Hit(shared);
-            }
-            if state.is_removed {
-                return Turn::Again;
-            }
-            if !state.is_making {
-                state.is_making = true;
-                return Turn::Make;
-            }
-            let left = match wait.left() {
-                Ok(left) => left,
-                Err(ended) => return Turn::Ended(ended),
-            };
-            let waited = self.changed.wait_timeout(state, left.min(INTERVAL));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
-/// A turn at making: ended on drop, however it went.
-struct Making<'a> {
-    slot: &'a Arc<Slot>,
-}
-
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        self.slot.state().is_making = false;
-        self.slot.changed.notify_all();
-        self.slot.clean();
-    }
-}
-
-fn slot_of(import: &Import<'_>) -> Arc<Slot> {
-    let (handle, options) = (import.window.first(), import.options);
-    let short = Short {
-        driver: import.ipc.driver().id(),
-        process: handle.process_id(),
-        allocation: handle.allocation_id(),
-        device: import.importers.first,
-    };
-    let bytes = handle.encode();
-    let mut slots = slots().write().unwrap_or_else(PoisonError::into_inner);
-    let all = slots.entry(short).or_default();
-    let more = &import.importers.more;
-    let (access, host) = (options.access, options.host_access);
-    let trust = &import.ipc.settings().trust;
-    if let Some(slot) = all
-        .iter()
-        .find(|slot| slot.fits(&bytes, more, access, host, trust))
-    {
-        return Arc::clone(slot);
-    }
-    let slot = Arc::new(Slot {
-        short,
-        handle: bytes,
-        more: more.clone().into_boxed_slice(),
-        access,
-        host,
-        trust: trust.clone(),
-        state: Mutex::default(),
-        changed: Condvar::new(),
-    });
-    all.push(Arc::clone(&slot));
-    slot
+    slots().get(&wanted, import.wait, make, |ended| {
+        late(Failure::refused(Step::Select, ended.reason()))
+    })
 }

@@ -9,6 +9,7 @@ pub(crate) mod imported_pool;
 pub(crate) mod importing;
 pub(crate) mod own_access;
 pub(crate) mod pidfd;
+pub(crate) mod slots;
 pub(crate) mod window;
 
 use self::cache::Slot;

@@ -1,0 +1,43 @@
+//! What an `Ipc` starts when it first needs it, and shares with its offers: the
+//! broker.
+
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, PoisonError};
+
+/// Something that is started once. It lives until this and all that were given a
+/// reference are gone.
+#[derive(Debug)]
+pub(crate) struct Started<B> {
+    running: Mutex<Option<Arc<B>>>,
+}
+
+impl<B> Default for Started<B> {
+    fn default() -> Self {
+        Self {
+            running: Mutex::new(None),
+        }
+    }
+}
+
+impl<B> Started<B> {
+    /// What runs, if it has been started.
+    pub(crate) fn running(&self) -> Option<Arc<B>> {
+        self.lock().clone()
+    }
+
+    /// What runs, started if it is not there yet: who asks meanwhile waits. After an
+    /// error the next one tries again.
+    pub(crate) fn or_start<E>(&self, start: impl FnOnce() -> Result<B, E>) -> Result<Arc<B>, E> {
+        let mut running = self.lock();
+        if let Some(running) = &*running {
+            return Ok(Arc::clone(running));
+        }
+        let started = Arc::new(start()?);
+        *running = Some(Arc::clone(&started));
+        Ok(started)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<B>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

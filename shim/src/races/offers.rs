@@ -1,0 +1,190 @@
+//! Exporters of one process: the registry of offers.
+
+use super::check;
+use crate::export::registry::Registry;
+use shuttle::sync::Mutex;
+use shuttle::thread;
+use std::sync::Arc;
+
+/// An allocation's number, as the driver gives it.
+const ALLOCATION: u8 = 1;
+
+/// As the library's: its drop closes the descriptor.
+struct Offer {
+    driver: Arc<Mutex<Driver>>,
+    /// The types that it was asked for.
+    types: u8,
+    token: u32,
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.driver.lock().expect("no thread panics").live -= 1;
+    }
+}
+
+/// An export's part in an offer.
+struct Kept {
+    process: Exporter,
+    offer: Arc<Offer>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let registry = &self.process.registry;
+        if registry.release(&ALLOCATION, &self.offer) {
+            assert!(
+                self.process.look_up(self.offer.token).is_none(),
+                "an offer is found after its end"
+            );
+        }
+    }
+}
+
+#[derive(Default)]
+struct Driver {
+    made: u32,
+    /// Descriptors that are open.
+    live: u32,
+}
+
+/// A process that exports.
+#[derive(Clone, Default)]
+struct Exporter {
+    registry: Arc<Registry<u8, Offer>>,
+    driver: Arc<Mutex<Driver>>,
+}
+
+impl Exporter {
+    fn export(&self, types: u8) -> Kept {
+        let process = self.clone();
+        let offer = self.offer(types);
+        Kept { process, offer }
+    }
+
+    fn offer(&self, types: u8) -> Arc<Offer> {
+        let is_same = |offer: &Offer| {
+            // Others go on while the registry is locked.
+            thread::yield_now();
+            offer.types == types
+        };
+        if let Some(offer) = self.registry.hold(&ALLOCATION, is_same) {
+            return offer;
+        }
+        let token = {
+            let mut driver = self.driver.lock().expect("no thread panics");
+            driver.made += 1;
+            driver.live += 1;
+            driver.made
+        };
+        let mine = Offer {
+            driver: Arc::clone(&self.driver),
+            types,
+            token,
+        };
+        self.registry.register(ALLOCATION, mine, is_same)
+    }
+
+    /// As the broker does for whoever has a token.
+    fn look_up(&self, token: u32) -> Option<Arc<Offer>> {
+        self.registry.find(&ALLOCATION, |offer| {
+            thread::yield_now();
+            offer.token == token
+        })
+    }
+
+    /// Exports, and is found by its token as long as it holds the offer.
+    fn offer_for_a_while(&self, types: u8) {
+        let kept = self.export(types);
+        thread::yield_now();
+        let found = self.look_up(kept.offer.token);
+        assert!(
+            found.is_some_and(|found| Arc::ptr_eq(&found, &kept.offer)),
+            "an offer that lives is not found"
+        );
+        assert!(
+            Arc::ptr_eq(&self.export(types).offer, &kept.offer),
+            "two offers of one allocation"
+        );
+    }
+
+    fn leaves_nothing(self) {
+        assert_eq!(self.driver.lock().expect("no thread panics").live, 0);
+        assert_eq!(self.registry.len(), 0, "an entry leaked");
+        assert_eq!(Arc::strong_count(&self.registry), 1, "an offer leaked");
+    }
+}
+
+fn on_threads<T: Send + 'static>(
+    count: u8,
+    exporter: &Exporter,
+    work: impl Fn(&Exporter, u8) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let work = Arc::new(work);
+    let spawn = |index| {
+        let (exporter, work) = (exporter.clone(), Arc::clone(&work));
+        thread::spawn(move || work(&exporter, index))
+    };
+    let threads: Vec<_> = (0..count).map(spawn).collect();
+    let join = |thread: thread::JoinHandle<T>| thread.join().expect("no thread panics");
+    threads.into_iter().map(join).collect()
+}
+
+#[test]
+fn exports_at_once_share_one_offer() {
+    check("exports at once share one offer", || {
+        let exporter = Exporter::default();
+        let held = on_threads(3, &exporter, |exporter, _| exporter.export(0));
+        let first = &held[0].offer;
+        assert!(held.iter().all(|kept| Arc::ptr_eq(&kept.offer, first)));
+        assert_eq!(exporter.driver.lock().expect("no thread panics").live, 1);
+        drop(held);
+        exporter.leaves_nothing();
+    });
+}
+
+#[test]
+fn the_last_drop_meets_new_exports() {
+    check("the last drop meets new exports", || {
+        let exporter = Exporter::default();
+        on_threads(3, &exporter, |exporter, _| {
+            exporter.offer_for_a_while(0);
+            exporter.offer_for_a_while(0);
+        });
+        exporter.leaves_nothing();
+    });
+}
+
+#[test]
+fn exports_by_other_types_are_other_offers_of_the_same_allocation() {
+    check("exports by other types are other offers", || {
+        let exporter = Exporter::default();
+        on_threads(4, &exporter, |exporter, index| {
+            exporter.offer_for_a_while(index % 2);
+        });
+        exporter.leaves_nothing();
+    });
+}
+
+#[test]
+fn the_last_drop_meets_the_broker_s_look_up() {
+    check("the last drop meets the broker's look-up", || {
+        let exporter = Exporter::default();
+        let offer = exporter.export(0);
+        let other = exporter.export(1);
+        let (token, wrong) = (offer.offer.token, u32::MAX);
+        let offers = Mutex::new(vec![offer, other]);
+        on_threads(3, &exporter, move |exporter, index| match index {
+            0 => drop(offers.lock().expect("no thread panics").pop()),
+            1 => drop(offers.lock().expect("no thread panics").pop()),
+            // It may hold the last reference when it lets go.
+            _ => {
+                let found = exporter.look_up(token);
+                thread::yield_now();
+                assert!(found.is_none_or(|found| found.token == token));
+                assert!(exporter.look_up(wrong).is_none());
+            }
+        });
+        exporter.leaves_nothing();
+    });
+}

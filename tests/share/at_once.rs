@@ -1,0 +1,184 @@
+//! Eight threads of one process on the same handles.
+
+use crate::Pair;
+use gpuipc_core::GpuIpcMemHandle;
+use gpuipc_tests::{Peer, to_hex};
+
+const LEN: u64 = 2 << 20;
+const THREADS: u64 = 8;
+const SEED: u64 = 61;
+
+/// The driver calls that map and unmap, by type.
+const CALLS: [(&str, [&str; 2]); 2] = [
+    ("vmm-fd", ["cuMemMap", "cuMemUnmap"]),
+    (
+        "cuda-malloc",
+        ["cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle"],
+    ),
+];
+
+/// How often all threads import; a hundred times as often when `GPUIPC_TEST_LONG` is set.
+fn rounds() -> u64 {
+    if std::env::var_os("GPUIPC_TEST_LONG").is_some() {
+        20_000
+    } else if gpuipc_tests::on_real_gpu() {
+        // Each copy takes a context there.
+        20
+    } else {
+        200
+    }
+}
+
+/// How long the exporter goes on, in milliseconds.
+fn milliseconds() -> u64 {
+    rounds() * 10
+}
+
+fn calls(peer: &mut Peer, symbols: [&str; 2]) -> [u64; 2] {
+    symbols.map(|symbol| {
+        let count = peer.ok(&format!("calls {symbol}"));
+        count.parse().expect("a number")
+    })
+}
+
+/// Windows of an allocation: the whole, its begin, its end, and some of the middle.
+fn windows(exporter: &mut Peer, buffer: u32) -> Vec<GpuIpcMemHandle> {
+    [(0, LEN), (0, 1), (LEN - 100, 100), (4097, 9000)]
+        .map(|(offset, len)| exporter.export(buffer, offset, len).1)
+        .into()
+}
+
+fn words(windows: &[GpuIpcMemHandle]) -> String {
+    let words: Vec<String> = windows
+        .iter()
+        .map(|handle| to_hex(&handle.encode()))
+        .collect();
+    words.join("/")
+}
+
+/// Maps and reads once, so that what stays in a process is there.
+fn warm(importer: &mut Peer, handle: &GpuIpcMemHandle) -> String {
+    let warm = importer.import(handle, "");
+    importer.ok(&format!("read {} {SEED} 0", warm.id));
+    importer.ok(&format!("drop mapping {}", warm.id));
+    importer.state()
+}
+
+/// A round is one mapping, whoever made it, and one unmapping.
+fn one_mapping_a_round(importer: &mut Peer, windows: &[GpuIpcMemHandle], symbols: [&str; 2]) {
+    let before = calls(importer, symbols);
+    let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(windows));
+    assert_eq!(importer.ok(&line), "1 1");
+    let made = before.map(|before| before + rounds());
+    assert_eq!(calls(importer, symbols), made, "{symbols:?}");
+}
+
+#[test]
+fn threads_that_import_windows_of_an_allocation_at_once_make_one_mapping() {
+    for (memory, symbols) in CALLS {
+        let mut pair = Pair::new();
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        pair.exporter.ok(&format!("fill {buffer} {SEED}"));
+        let windows = windows(&mut pair.exporter, buffer);
+        let before = warm(&mut pair.importer, &windows[0]);
+        one_mapping_a_round(&mut pair.importer, &windows[..1], symbols);
+        one_mapping_a_round(&mut pair.importer, &windows, symbols);
+        pair.importer.returns_to(&before);
+    }
+}
+
+#[test]
+fn an_exporter_that_exports_and_drops_the_same_memory_disturbs_no_thread() {
+    for (memory, symbols) in CALLS {
+        let mut pair = Pair::new();
+        let file = pair.scratch.path().join("handle");
+        let file = file.to_str().expect("a plain path");
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        let (decoy, _) = pair.exporter.alloc("vmm-fd", LEN);
+        pair.exporter.ok(&format!("fill {buffer} {SEED}"));
+        // Kept: what comes and goes is another export of the same offer.
+        let windows = windows(&mut pair.exporter, buffer);
+        let before = warm(&mut pair.importer, &windows[0]);
+        let exporter = pair.exporter.state();
+        let churn = format!("churn {file} {buffer} {decoy} {}", milliseconds() / 4);
+        pair.exporter.send(&churn);
+        one_mapping_a_round(&mut pair.importer, &windows, symbols);
+        assert!(pair.exporter.answer(&churn).starts_with("ok "));
+        pair.importer.returns_to(&before);
+        pair.exporter.returns_to(&exporter);
+    }
+}
+
+#[test]
+fn threads_that_import_what_is_withdrawn_and_offered_anew_see_the_bytes_or_a_refusal() {
+    for memory in ["vmm-fd", "cuda-malloc"] {
+        let mut pair = Pair::new();
+        let file = pair.scratch.path().join("handle");
+        let file = file.to_str().expect("a plain path");
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        let (decoy, _) = pair.exporter.alloc("vmm-fd", LEN);
+        pair.exporter.ok(&format!("fill {buffer} {SEED}"));
+        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let before = warm(&mut pair.importer, &handle);
+        pair.exporter.ok(&format!("drop offer {offer}"));
+        let exporter = pair.exporter.state();
+        let churn = format!("churn {file} {buffer} {decoy} {}", milliseconds());
+        pair.exporter.send(&churn);
+        let chase = format!("chase-at-once {THREADS} {file} {SEED} {}", milliseconds());
+        let answer = pair.importer.ok(&chase);
+        let counts: Vec<u64> = answer
+            .split(' ')
+            .map(|count| count.parse().expect("a number"))
+            .collect();
+        println!("{memory}: right and refused: {counts:?}");
+        assert!(counts.iter().all(|count| *count > 0), "no race: {answer}");
+        assert!(pair.exporter.answer(&churn).starts_with("ok "));
+        pair.importer.returns_to(&before);
+        pair.exporter.returns_to(&exporter);
+    }
+}
+
+#[test]
+fn threads_that_import_a_range_of_several_allocations_have_a_mapping_each() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("segments", 2 * LEN);
+    pair.exporter.ok(&format!("fill {buffer} {SEED}"));
+    let (_, handles) = pair.exporter.export_all(buffer, LEN - 2000, 4000, "");
+    let pieces: Vec<String> = handles
+        .iter()
+        .map(|piece| to_hex(&piece.encode()))
+        .collect();
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let before = warm(&mut pair.importer, &handle);
+    let symbols = ["cuMemMap", "cuMemUnmap"];
+    let [mapped, unmapped] = calls(&mut pair.importer, symbols);
+    let rounds = rounds();
+    let line = format!("at-once {THREADS} {rounds} {SEED} {}", pieces.join(","));
+    assert_eq!(pair.importer.ok(&line), format!("{THREADS} {THREADS}"));
+    let maps = rounds * THREADS * pieces.len() as u64;
+    // One call unmaps the whole range.
+    let unmaps = rounds * THREADS;
+    let now = calls(&mut pair.importer, symbols);
+    assert_eq!(now, [mapped + maps, unmapped + unmaps]);
+    pair.importer.returns_to(&before);
+}
+
+#[test]
+fn threads_that_import_memory_of_a_pool_at_once_have_it_at_one_address() {
+    let mut pair = Pair::new();
+    let (buffer, _) = pair.exporter.alloc("pool", LEN);
+    pair.exporter.ok(&format!("fill {buffer} {SEED}"));
+    let windows = windows(&mut pair.exporter, buffer);
+    let before = warm(&mut pair.importer, &windows[0]);
+    let symbols = [
+        "cuMemPoolImportFromShareableHandle",
+        "cuMemPoolImportPointer",
+    ];
+    let [pools, pointers] = calls(&mut pair.importer, symbols);
+    let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(&windows));
+    assert_eq!(pair.importer.ok(&line), "1 1");
+    // The pool once a round; each asks for its pointer, which the driver counts.
+    let now = calls(&mut pair.importer, symbols);
+    assert_eq!(now, [pools + rounds(), pointers + rounds() * THREADS]);
+    pair.importer.returns_to(&before);
+}
