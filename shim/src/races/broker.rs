@@ -68,14 +68,19 @@ struct Broker {
 
 /// As the library's: the broker goes with the last of its offers.
 struct Offer {
-    offers: Arc<Offers>,
     token: u32,
     broker: Arc<Broker>,
 }
 
-impl Drop for Offer {
+/// An export's part in an offer.
+struct Kept {
+    offers: Arc<Offers>,
+    offer: Arc<Offer>,
+}
+
+impl Drop for Kept {
     fn drop(&mut self) {
-        self.offers.forget(&self.token, self);
+        self.offers.release(&self.offer.token, &self.offer);
     }
 }
 
@@ -124,23 +129,22 @@ impl Ipc {
         })
     }
 
-    fn export(&self, token: u32) -> Arc<Offer> {
+    fn export(&self, token: u32) -> Kept {
         // As the library does: first whether it is there, then whether to start it.
         drop(self.broker.running());
         let broker = self.broker.or_start(|| self.start()).expect("it starts");
-        let offer = Offer {
+        let offer = Offer { token, broker };
+        Kept {
             offers: Arc::clone(&self.offers),
-            token,
-            broker,
-        };
-        self.offers.register(token, Arc::new(offer), |_| true)
+            offer: self.offers.register(token, offer, |_| true),
+        }
     }
 }
 
-impl Offer {
+impl Kept {
     fn is_served(&self) {
         assert!(
-            self.broker.serves.load(Ordering::Relaxed),
+            self.offer.broker.serves.load(Ordering::Relaxed),
             "an offer without a broker"
         );
     }
@@ -177,7 +181,7 @@ fn the_last_offer_s_drop_meets_a_request() {
     check("the last offer's drop meets a request", || {
         let (ipc, ended) = Ipc::new();
         let offer = ipc.export(7);
-        let bell = Arc::clone(&offer.broker.bell);
+        let bell = Arc::clone(&offer.offer.broker.bell);
         let importer = thread::spawn(move || {
             bell.ask(7);
             bell.ask(8);
