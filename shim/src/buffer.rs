@@ -214,7 +214,12 @@ impl Drop for Buffer {
         if identity::is_forked() {
             return;
         }
-        let free = |ptr| undo::report("cuMemFree", self.context.with(|| self.driver.mem_free(ptr)));
+        let free = |ptr| {
+            undo::report(
+                "cuMemFree",
+                self.context.give_back(|| self.driver.mem_free(ptr)),
+            )
+        };
         match self.allocation {
             Allocation::Malloc(ptr) | Allocation::Pooled(ptr, _) => free(ptr),
             Allocation::Vmm(_) => {}

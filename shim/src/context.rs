@@ -87,6 +87,13 @@ impl DeviceContext {
     ) -> core::result::Result<T, E> {
         with_context(self.driver, self.context, work)
     }
+
+    /// The same for work that gives something back: what only serves to make a failed
+    /// pop good may fail without it.
+    pub(crate) fn give_back(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = self.driver.current_context().ok();
+        pushed(self.driver, self.context, before, work)
+    }
 }
 
 /// This thread's context and its device. `None` without one, and for one that
@@ -115,23 +122,34 @@ pub(crate) fn with_context<T, E: From<crate::driver::DriverError>>(
     context: CuContext,
     work: impl FnOnce() -> core::result::Result<T, E>,
 ) -> core::result::Result<T, E> {
+    let before = driver.current_context()?;
+    pushed(driver, context, Some(before), work)
+}
+
+/// The same with the caller's context as it was `before`; `None` where that is not known.
+fn pushed<T, E: From<crate::driver::DriverError>>(
+    driver: Driver,
+    context: CuContext,
+    before: Option<Option<CuContext>>,
+    work: impl FnOnce() -> core::result::Result<T, E>,
+) -> core::result::Result<T, E> {
     struct Pushed {
         driver: Driver,
-        before: Option<CuContext>,
+        before: Option<Option<CuContext>>,
     }
     impl Drop for Pushed {
         fn drop(&mut self) {
             if let Err(error) = self.driver.pop_context() {
                 crate::undo::report("cuCtxPopCurrent", Err(error));
+                let Some(before) = self.before else { return };
                 // The caller's must be current again, whatever is below it.
                 // SAFETY: it was current when the push began, and what ran since
                 // destroys no context of the caller's.
-                let set = unsafe { self.driver.set_current_context(self.before) };
+                let set = unsafe { self.driver.set_current_context(before) };
                 crate::undo::report("cuCtxSetCurrent", set);
             }
         }
     }
-    let before = driver.current_context()?;
     driver.push_context(context)?;
     let _pushed = Pushed { driver, before };
     work()

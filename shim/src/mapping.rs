@@ -153,7 +153,7 @@ impl Drop for LegacyMapping {
         if !identity::is_forked() {
             let closed = self
                 .context
-                .with(|| self.driver.ipc_close_mem_handle(self.base));
+                .give_back(|| self.driver.ipc_close_mem_handle(self.base));
             undo::report("cuIpcCloseMemHandle", closed);
         }
     }

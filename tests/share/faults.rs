@@ -207,3 +207,23 @@ fn a_forked_child_s_drops_do_nothing_to_the_importer_s_pools_and_segments() {
         importer.ok(&format!("drop mapping {id}"));
     }
 }
+
+#[test]
+fn a_legacy_mapping_is_closed_though_the_driver_does_not_say_which_context_is_current() {
+    let scratch = Scratch::new();
+    let mut exporter = peer(&scratch);
+    let (buffer, _) = exporter.alloc("cuda-malloc", LEN);
+    exporter.ok(&format!("fill {buffer} 25"));
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let mut importer = peer(&scratch);
+    // Keeps the primary context in use, with which all that is left in it would go.
+    importer.alloc("cuda-malloc", 1);
+    let warm = importer.import(&handle, "");
+    importer.ok(&format!("drop mapping {}", warm.id));
+    let before = importer.state();
+    let mem = importer.import(&handle, "");
+    importer.ok(&format!("fail cuCtxGetCurrent 1 999 {}", u32::MAX));
+    importer.ok(&format!("drop mapping {}", mem.id));
+    importer.ok("no-faults");
+    importer.returns_to(&before);
+}

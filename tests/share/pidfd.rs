@@ -3,7 +3,7 @@
 
 use crate::{PROGRAM, Pair};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, forge, out_of_reach, skip};
+use gpuipc_tests::{Peer, Scratch, forge, out_of_reach, skip, to_hex};
 use std::process::Command;
 
 const LEN: u64 = 2 << 20;
@@ -352,4 +352,26 @@ fn an_exporter_that_execs_all_the_time_never_gives_the_wrong_memory() {
     // A real driver takes a second to start in each program.
     let least = if gpuipc_tests::on_real_gpu() { 0 } else { 3 };
     race(&mut exporter, &mut importers, file, 95, least);
+}
+
+#[test]
+fn where_no_descriptor_is_left_to_look_with_nobody_is_called_another_user() {
+    let (mut pair, _, handle) = offered();
+    let before = pair.importer.state();
+    let hex = to_hex(&out_of_reach(&handle).encode());
+    let mut refused = 0;
+    for limit in 3..64 {
+        pair.importer.ok(&format!("nofile {limit}"));
+        let answer = pair.importer.ask(&format!("import {hex}"));
+        pair.importer.ok("nofile 1024");
+        assert!(!answer.contains("NotTrusted"), "limit {limit}: {answer}");
+        match answer.split(' ').collect::<Vec<_>>()[..] {
+            ["ok", id, ..] => {
+                pair.importer.ok(&format!("drop mapping {id}"));
+            }
+            _ => refused += 1,
+        }
+    }
+    assert!(refused > 5, "only {refused} were refused");
+    pair.importer.returns_to(&before);
 }

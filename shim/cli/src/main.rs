@@ -10,7 +10,7 @@
 //! * `wire`, `message`, `child`, `importer`: the second process of `demo` and
 //!   `doctor`, its two ends; `trial`: a case shared with it.
 //! * `demo`, `export`, `import` with `outlook`, `inspect` with `together`,
-//!   `doctor`, `bench`: the commands.
+//!   `doctor`, `bench`, `soak`: the commands.
 //!
 //! No command sees the library's insides: all of it could be written by any
 //! user of the library.
@@ -38,6 +38,7 @@ mod pattern;
 mod session;
 mod signals;
 mod size;
+mod soak;
 mod table;
 mod together;
 mod trial;
@@ -73,12 +74,17 @@ enum Command {
     Doctor(doctor::Args),
     /// Measure what the library costs beside the driver calls
     Bench(bench::Args),
+    /// Let many processes share at random for long, disturb them, and count what is left
+    Soak(soak::Args),
     /// The importing process of the demo and the doctor
     #[command(hide = true)]
     DemoImporter(importer::Args),
     /// The other processes of the bench
     #[command(hide = true)]
     BenchOther(bench::other::Args),
+    /// One of the soak's processes
+    #[command(hide = true)]
+    SoakWorker(soak::worker::Args),
     /// The doctor's process that has no driver
     #[command(hide = true)]
     DoctorProbe(doctor::probe::Args),
@@ -109,6 +115,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Inspect(args) => inspect::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Soak(args) => soak::run(args),
+        Command::SoakWorker(args) => soak::worker::run(args),
         Command::BenchOther(args) => bench::other::run(args),
         Command::DemoImporter(args) => importer::run(args),
         Command::DoctorProbe(args) => doctor::probe::run(args),

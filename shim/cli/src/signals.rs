@@ -77,3 +77,58 @@ impl EndSignals {
         }
     }
 }
+
+/// A signal that does nothing but interrupt the system call under way.
+#[derive(Clone, Copy)]
+pub(crate) struct Poke {
+    set: libc::sigset_t,
+}
+
+impl Poke {
+    /// The signal.
+    pub(crate) const SIGNAL: Signal = Signal::USR1;
+
+    /// Handles it in this process from now on.
+    pub(crate) fn handle() -> io::Result<Self> {
+        extern "C" fn nothing(_signal: libc::c_int) {}
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `sigemptyset` writes one whole `sigset_t`, for which there is room.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: `sigemptyset` above has initialized it; it fails for no set.
+        let mut set = unsafe { set.assume_init() };
+        // SAFETY: `set` is initialized; the number is a valid signal's.
+        unsafe { libc::sigaddset(&raw mut set, Self::SIGNAL.as_raw()) };
+        // SAFETY: all zeros is a valid sigaction: no flags, so no SA_RESTART.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: reads one whole action, whose handler does nothing.
+        let failed = unsafe {
+            libc::sigaction(
+                Self::SIGNAL.as_raw(),
+                &raw const action,
+                std::ptr::null_mut(),
+            )
+        };
+        if failed == 0 {
+            Ok(Self { set })
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Keeps it away from this thread and those that it starts.
+    pub(crate) fn block(self) {
+        self.mask(libc::SIG_BLOCK);
+    }
+
+    /// Lets it interrupt this thread.
+    pub(crate) fn unblock(self) {
+        self.mask(libc::SIG_UNBLOCK);
+    }
+
+    fn mask(self, how: libc::c_int) {
+        // SAFETY: reads one initialized set and, asked for no old one, writes
+        // nothing; only this thread's mask changes. It fails for no known `how`.
+        unsafe { libc::pthread_sigmask(how, &raw const self.set, std::ptr::null_mut()) };
+    }
+}

@@ -222,7 +222,7 @@ impl Drop for Pointer {
             let driver = self.pool.driver;
             undo::report(
                 "cuMemFree of an imported pointer",
-                self.context.with(|| driver.mem_free(self.base)),
+                self.context.give_back(|| driver.mem_free(self.base)),
             );
             pointers.remove(&self.base);
         }

@@ -71,8 +71,10 @@ pub(crate) fn offer_lives<F: AsFd>(
         return Ok(false);
     };
     // The file alone proves nothing: its maker may have given it away.
-    let trusted =
-        process.known || user_of(process.fd.as_fd()).is_some_and(|user| trusts_user(trust, user));
+    let trusted = process.known
+        || user_of(process.fd.as_fd())
+            .map_err(refused)?
+            .is_some_and(|user| trusts_user(trust, user));
     if trusted && trusts_user(trust, maker) {
         Ok(true)
     } else {
@@ -82,21 +84,30 @@ pub(crate) fn offer_lives<F: AsFd>(
 
 /// The effective uid of a process, by /proc; `None` where that does not say, or
 /// no longer.
-fn user_of(process: BorrowedFd<'_>) -> Option<u32> {
-    let line = |text: &str, name: &str| -> Option<Vec<u32>> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace()
-            .map(|word| word.parse().ok())
-            .collect()
+///
+/// # Errors
+/// Where this process has nothing left to look there with.
+fn user_of(process: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
+    let read = |path: String| match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(errno),
+            _ => Ok(String::new()),
+        },
     };
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()));
-    let pid = *line(&info.ok()?, "Pid:")?.first()?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let user = *line(&status, "Uid:")?.get(1)?;
+    let word = |text: &str, name: &str, at: usize| -> Option<u32> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().nth(at)?.parse().ok()
+    };
+    let info = read(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let Some(pid) = word(&info, "Pid:", 0) else {
+        return Ok(None);
+    };
+    let user = word(&read(format!("/proc/{pid}/status"))?, "Uid:", 1);
     // Had the process ended before, the pid might have been another one's.
     let now = Timespec::default();
     let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now));
-    (ended == Ok(0)).then_some(user)
+    Ok(user.filter(|_| ended == Ok(0)))
 }
 
 /// In a handle that names none.

@@ -26,6 +26,8 @@ mod scaling;
 mod small;
 mod statistics;
 
+pub(crate) use raw::make_current;
+
 use crate::driver::Choice;
 use crate::output::{Failure, line};
 use crate::session::Session;
@@ -97,7 +99,7 @@ struct Bench {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     raise_file_limit();
     let session = Session::on_device(args.driver, "--device", args.device)?;
-    raw::make_current(&session)?;
+    make_current(&session)?;
     let mut other = Other::start(session.opened.kind, session.device)?;
     let passing = Passing::connect(&other.passer()?)?;
     if !args.json {

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Makes the GPU's primary context this thread's, which it stays: the session
 /// keeps the context in use.
-pub(super) fn make_current(session: &Session) -> Result<(), Failure> {
+pub(crate) fn make_current(session: &Session) -> Result<(), Failure> {
     let driver = session.opened.driver;
     let context = driver.primary_ctx_retain(session.device)?;
     // SAFETY: the driver gave the context just now, and this use of it is never

@@ -7,5 +7,6 @@ mod inspect;
 mod nvml;
 mod place;
 mod share;
+mod soak;
 mod usage;
 mod windows;
