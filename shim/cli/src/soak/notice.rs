@@ -5,16 +5,14 @@
 //! change lies in the future while it lasts and is its end afterwards. To look
 //! at one takes no descriptor: it works in a process whose table is full.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timestamps};
-use rustix::fs::{UTIME_NOW, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The kernel's clock for files is some milliseconds late, and what a disturbance
-/// did to a request on its way shows a little later.
+/// What a disturbance did to a request on its way shows a little later.
 const SLACK: Duration = Duration::from_millis(100);
 
 /// One run of one worker's program.
@@ -121,26 +119,15 @@ impl Notices {
         let path = self.path(who, what);
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         drop(rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let later = now.unwrap_or_default() + Duration::from_secs(1 << 30);
-        set_time(
-            &path,
-            Timespec {
-                tv_sec: later.as_secs().cast_signed(),
-                tv_nsec: 0,
-            },
-        )
+        set_time(&path, SystemTime::now() + Duration::from_secs(1 << 30))
     }
 
     /// That it is over.
     pub(super) fn end(&self, who: Who, what: Disturbance) -> Result<(), Errno> {
-        set_time(
-            &self.path(who, what),
-            Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_NOW,
-            },
-        )
+        // Not the kernel's own clock for files: that stands still for as long as the
+        // processor that keeps it does not run, a tenth of a second and more on a
+        // virtual machine, and then an end would lie before what it explains.
+        set_time(&self.path(who, what), SystemTime::now())
     }
 
     /// What was done to this one at any time since `start`.
@@ -155,13 +142,19 @@ impl Notices {
     }
 }
 
-fn set_time(path: &std::path::Path, time: Timespec) -> Result<(), Errno> {
+fn set_time(path: &Path, time: SystemTime) -> Result<(), Errno> {
+    let time = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let times = Timestamps {
         last_access: Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_OMIT,
         },
-        last_modification: time,
+        last_modification: Timespec {
+            tv_sec: time.as_secs().cast_signed(),
+            tv_nsec: time.subsec_nanos().into(),
+        },
     };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())
 }
