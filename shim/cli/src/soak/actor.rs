@@ -12,6 +12,7 @@ use super::offer::{Body, Offer};
 use super::stage::{Stage, lock};
 use super::taking::Mapping;
 use super::tally::Deed;
+use super::trouble::Trouble;
 use gpuipc::{Error, ExportOptions, ImportOptions};
 use rustix::io::Errno;
 use std::io;
@@ -95,7 +96,9 @@ impl Actor {
             51..=54 => self.take_what_is_gone(),
             55..=56 => self.ask(),
             57..=60 => self.exchange(),
-            61 if self.dice.one_in(4) => self.fork(),
+            61 if self.dice.one_in(4) && !self.stage.without.contains(&Trouble::Forks) => {
+                self.fork();
+            }
             62 if self.dice.one_in(4) => self.renew(),
             _ => self.free_on_offer(),
         }

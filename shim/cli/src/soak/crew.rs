@@ -5,6 +5,7 @@ use super::ground::Ground;
 use super::leaks::Item;
 use super::notice::Who;
 use super::tally::Tally;
+use super::trouble::{Trouble, list};
 use crate::driver::Kind;
 use crate::importer::this_program;
 use crate::output::Failure;
@@ -33,6 +34,7 @@ pub(super) struct Recipe {
     pub(super) device: i32,
     pub(super) seed: u64,
     pub(super) ground: Ground,
+    pub(super) without: Vec<Trouble>,
 }
 
 /// One worker.
@@ -134,6 +136,7 @@ impl Recipe {
             .arg(format!("--who={who}"))
             .arg(format!("--ground={}", self.ground.0.display()))
             .args(sweep.then_some("--sweep"))
+            .args((!self.without.is_empty()).then(|| format!("--without={}", list(&self.without))))
             .env(gpuipc::SOCKET_DIR_VARIABLE, self.ground.sockets())
             .env("GPUIPC_EMULATED_DIR", self.ground.gpu())
             .env("GPUIPC_EMULATED_IMEX", "soak")

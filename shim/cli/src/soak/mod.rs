@@ -8,7 +8,7 @@
 //! * `ground`, `offer`, `notice`: the folder in which they meet, and what each knows of
 //!   the others.
 //! * `judge`, `leaks`, `tally`: what is a failure, what is left, and how much was done.
-//! * `dice`: choices that a seed repeats.
+//! * `dice`: choices that a seed repeats; `trouble`: what can be left out.
 
 mod actor;
 mod crew;
@@ -25,6 +25,7 @@ mod report;
 mod stage;
 mod taking;
 mod tally;
+mod trouble;
 mod watch;
 pub(crate) mod worker;
 
@@ -39,6 +40,7 @@ use indicatif::ProgressBar;
 use leaks::Item;
 use report::Asked;
 use std::time::Duration;
+use trouble::Trouble;
 use watch::{Outcome, Watch};
 
 /// Options of the command.
@@ -59,6 +61,9 @@ pub(crate) struct Args {
     /// How many processes share
     #[arg(long, value_name = "P", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=256))]
     processes: u32,
+    /// Leave these disturbances out
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    without: Vec<Trouble>,
     /// One JSON object instead of the tables
     #[arg(long)]
     json: bool,
@@ -134,6 +139,7 @@ fn soak(
         device: session.device,
         seed: asked.seed,
         ground: ground.clone(),
+        without: args.without.clone(),
     };
     let free = || -> Result<Option<u64>, Failure> {
         if asked.kind == Kind::Emulated {

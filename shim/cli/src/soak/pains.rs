@@ -5,6 +5,7 @@ use super::actor::Thing;
 use super::dice::Dice;
 use super::notice::Disturbance;
 use super::stage::Stage;
+use super::trouble::Trouble;
 use crate::driver::Kind;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::OwnedFd;
@@ -32,6 +33,9 @@ fn limit(files: u64) {
 /// Which pain, and when.
 pub(super) struct Pains {
     dice: Dice,
+    /// Those that may come.
+    faults: bool,
+    files: bool,
     next: Instant,
     ending: Option<(Instant, Pain)>,
 }
@@ -43,9 +47,11 @@ enum Pain {
 }
 
 impl Pains {
-    pub(super) fn new(dice: Dice) -> Self {
+    pub(super) fn new(dice: Dice, kind: Kind, without: &[Trouble]) -> Self {
         Self {
             dice,
+            faults: kind == Kind::Emulated && !without.contains(&Trouble::Faults),
+            files: !without.contains(&Trouble::Files),
             next: Instant::now() + Duration::from_millis(100),
             ending: None,
         }
@@ -74,7 +80,11 @@ impl Pains {
     }
 
     fn begin(&mut self, stage: &Stage<Thing>) -> Option<Pain> {
-        let faults = stage.kind == Kind::Emulated && self.dice.one_in(2);
+        let faults = match (self.faults, self.files) {
+            (true, true) => self.dice.one_in(2),
+            (false, false) => return None,
+            (faults, _) => faults,
+        };
         let what = if faults {
             Disturbance::Faults
         } else {

@@ -5,6 +5,7 @@ use super::ground::Ground;
 use super::notice::{Disturbances, Notices, Who};
 use super::offer::Offer;
 use super::tally::Counting;
+use super::trouble::Trouble;
 use crate::driver::Kind;
 use gpuipc::{Driver, Ipc, IpcOptions};
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ pub(super) struct Stage<Thing> {
     pub(super) driver: Driver,
     pub(super) kind: Kind,
     pub(super) device: i32,
+    pub(super) without: Vec<Trouble>,
     pub(super) counting: Counting,
     /// Asks all threads to end.
     pub(super) is_ending: AtomicBool,
@@ -59,6 +61,7 @@ impl<Thing> Stage<Thing> {
         ground: Ground,
         (driver, kind, device): (Driver, Kind, i32),
         threads: usize,
+        without: &[Trouble],
     ) -> Self {
         Self {
             who,
@@ -68,6 +71,7 @@ impl<Thing> Stage<Thing> {
             driver,
             kind,
             device,
+            without: without.to_vec(),
             counting: Counting::default(),
             is_ending: AtomicBool::new(false),
             shelf: Mutex::default(),

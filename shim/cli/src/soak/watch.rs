@@ -6,6 +6,7 @@ use super::dice::Dice;
 use super::leaks::Item;
 use super::notice::{Disturbance, Who};
 use super::tally::Tally;
+use super::trouble::Trouble;
 use crate::output::Failure;
 use crate::signals::{EndSignals, Poke};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -223,7 +224,10 @@ impl Watch {
             let begun = notices.begin(who, what);
             begun.map_err(|errno| Failure::text(format!("a notice of {who}: {errno}")))
         };
-        if self.next.signal <= now {
+        let happens = |trouble| !self.recipe.without.contains(&trouble);
+        let [signals, stops, kills] =
+            [Trouble::Signals, Trouble::Stops, Trouble::Kills].map(happens);
+        if signals && self.next.signal <= now {
             let index = self.dice.below(self.workers.len());
             if self.workers[index].is_up {
                 self.workers[index].signal(Poke::SIGNAL);
@@ -231,7 +235,7 @@ impl Watch {
             }
             self.next.signal = self.later(SIGNALS);
         }
-        if self.next.stop <= now {
+        if stops && self.next.stop <= now {
             let index = self.dice.below(self.workers.len());
             if self.workers[index].stopped.is_none() {
                 notice(self.workers[index].who, Disturbance::Stop)?;
@@ -241,7 +245,7 @@ impl Watch {
             }
             self.next.stop = self.later(STOPS);
         }
-        if self.next.kill <= now {
+        if kills && self.next.kill <= now {
             let index = self.dice.below(self.workers.len());
             notice(self.workers[index].who, Disturbance::Kill)?;
             self.workers[index].kill();

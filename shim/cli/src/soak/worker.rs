@@ -9,6 +9,7 @@ use super::leaks::{Holdings, Item};
 use super::notice::Who;
 use super::pains::{self, Pains};
 use super::stage::{Stage, lock, tell};
+use super::trouble::Trouble;
 use crate::driver::Choice;
 use crate::output::Failure;
 use crate::session::Session;
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// Where all meet
     #[arg(long)]
     ground: PathBuf,
+    /// Disturbances left out
+    #[arg(long, value_enum, value_delimiter = ',')]
+    without: Vec<Trouble>,
     /// Only start and end, and so sweep what dead ones have left
     #[arg(long)]
     sweep: bool,
@@ -61,6 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Ground(args.ground.clone()),
         (session.opened.driver, session.opened.kind, session.device),
         THREADS,
+        &args.without,
     ));
     if args.sweep {
         let mut sweeper = Actor::new(Arc::clone(&stage), 0, 0);
@@ -99,7 +104,8 @@ impl Worker {
             tell(&json!({ "say": "warm" }));
             let who = self.stage.who;
             let names = [u64::from(who.worker), u64::from(who.incarnation)];
-            let mut pains = Pains::new(Dice::of(self.stage.seed, &names));
+            let mut pains =
+                Pains::new(Dice::of(self.stage.seed, &names), kind, &self.stage.without);
             let threads = self.start(1, u64::MAX)?;
             self.watch(threads, Some(&mut pains))?;
             self.clear();

@@ -17,6 +17,7 @@ fn watch_of(words: &str) -> Watch {
         device: 0,
         seed: 1,
         ground,
+        without: Vec::new(),
     };
     let mut watch = Watch::start(recipe, 0, ProgressBar::hidden()).expect("nobody starts");
     let who = Who {
