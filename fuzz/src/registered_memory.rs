@@ -90,7 +90,8 @@ pub fn parts(bytes: &[u8]) -> Parts {
             .map(slow::transport)
             .collect(),
         handles: handles
-            .map(|place| handle::write(&mended_handle(handle::fields(place))))
+            .map(|place| *place.first_chunk().expect("a whole handle"))
+            .map(|place| handle::write(&mended_handle(handle::fields(&place))))
             .collect(),
     }
 }
