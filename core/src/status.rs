@@ -225,4 +225,11 @@ mod tests {
         assert_eq!(Status(4711).name(), "UNKNOWN");
         assert_eq!(Status(4711).text(), "unknown status");
     }
+
+    #[test]
+    fn its_text_has_the_name_and_the_number() {
+        let status = Status::FORKED;
+        let text = std::format!("{status}");
+        assert_eq!(text, std::format!("{} (FORKED 4)", status.text()));
+    }
 }

@@ -529,3 +529,27 @@ fn debug_shows_no_secret() {
     assert_eq!(text(&registered), text(&other));
     assert!(text(&registered).contains("Token(..)"));
 }
+
+#[test]
+fn an_error_of_writing_says_what_to_do_or_has_a_source_that_does() {
+    let short = EncodeError::Buffer {
+        got: 100,
+        needed: 512,
+    };
+    let text = short.to_string();
+    assert!(text.contains("100") && text.contains("512"), "{text}");
+    assert!(text.ends_with("pass a longer one"), "{text}");
+    assert!(short.source().is_none());
+
+    let nothing = RegisteredFields::default().encode(&[], &[], &mut [0; 512]);
+    let Err(content @ EncodeError::Content(cause)) = nothing else {
+        panic!("a registered memory has a handle: {nothing:?}")
+    };
+    assert_eq!(
+        content.to_string(),
+        "the content makes no registered memory"
+    );
+    let source = content.source().expect("the rule that it breaks");
+    assert_eq!(source.to_string(), cause.to_string());
+    assert!(source.source().is_none(), "a rule has no deeper cause");
+}

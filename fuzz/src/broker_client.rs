@@ -14,11 +14,10 @@ use crate::machine::{Held, alone, driver, socket};
 use crate::slow::message::{read_reply, read_request};
 use gpuipc::{Error, GpuIpcMemHandle, ImportOptions, Ipc};
 use gpuipc_core::{HandleType, Reply, ReplyStatus, Request, RequestKind};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{SocketFlags, accept_with, connect};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -55,12 +54,12 @@ pub fn look(data: &[u8], timeout: Duration) -> usize {
     });
     let held = Held::now();
     let case = Case::of(exporter, *which, *options, timeout);
-    let mut liar = Liar::new(steps(script), options & 8 != 0);
-    let done = AtomicBool::new(false);
+    let mut liar = Liar::new(steps(script), options & 8 != 0, timeout);
+    let done = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
     let mapped = std::thread::scope(|scope| {
         let served = scope.spawn(|| liar.serve(&exporter.listener, &done));
         let results = [case.import(exporter), case.import(exporter)];
-        done.store(true, Ordering::Release);
+        rustix::io::write(&done, &1_u64.to_ne_bytes()).expect("it has room");
         let liar = served.join().expect("the liar's thread");
         let look = |result| case.look_at(result, liar.truth);
         results
@@ -69,8 +68,7 @@ pub fn look(data: &[u8], timeout: Duration) -> usize {
             .filter(|mapped| *mapped)
             .count()
     });
-    drop(liar);
-    drop(case);
+    drop((liar, done, case));
     held.is_all(&(which, options, steps(script)));
     mapped
 }
@@ -162,44 +160,42 @@ struct Liar {
     steps: std::vec::IntoIter<Step>,
     /// Whether it hangs up once it has no more to say; else it is silent.
     hangs_up: bool,
+    /// A 500th of the import's deadline.
+    pause: Duration,
     clients: Vec<OwnedFd>,
     truth: Truth,
 }
 
 impl Liar {
-    fn new(steps: Vec<Step>, hangs_up: bool) -> Self {
+    fn new(steps: Vec<Step>, hangs_up: bool, timeout: Duration) -> Self {
         Self {
             steps: steps.into_iter(),
             hangs_up,
+            pause: timeout / 500,
             clients: Vec::new(),
             truth: Truth::default(),
         }
     }
 
-    /// Answers who connects, until the imports are done.
-    fn serve(&mut self, listener: &OwnedFd, done: &AtomicBool) -> &Self {
-        let soon = Timespec {
-            tv_sec: 0,
-            tv_nsec: 500_000,
-        };
+    /// Answers who connects, until the imports are done, which makes `done` ready.
+    fn serve(&mut self, listener: &OwnedFd, done: &OwnedFd) -> &Self {
         loop {
-            // Looked at before: who has connected by then is still accepted.
-            let last = done.load(Ordering::Acquire);
-            let sockets = [listener].into_iter().chain(&self.clients);
+            let sockets = [done, listener].into_iter().chain(&self.clients);
             let mut fds: Vec<_> = sockets.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-            // A failure looks as if nothing were ready.
-            let _ = poll(&mut fds, Some(&soon));
+            // A failure, as by libFuzzer's timer, looks as if nothing were ready.
+            let _ = poll(&mut fds, None);
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            for at in (1..ready.len()).rev().filter(|at| ready[*at]) {
-                if !self.hear(at - 1) {
-                    self.clients.swap_remove(at - 1);
+            for at in (2..ready.len()).rev().filter(|at| ready[*at]) {
+                if !self.hear(at - 2) {
+                    self.clients.swap_remove(at - 2);
                 }
             }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             while let Ok(client) = accept_with(listener, flags) {
                 self.clients.push(client);
             }
-            if last {
+            // Who had connected by then has been accepted.
+            if ready[0] {
                 self.clients.clear();
                 return self;
             }
@@ -243,7 +239,7 @@ impl Liar {
             3 => return false,
             4 => return true,
             _ => {
-                std::thread::sleep(Duration::from_micros(u64::from(step.at) * 40));
+                std::thread::sleep(self.pause * step.at.into());
                 return true;
             }
         }

@@ -26,6 +26,7 @@ pub mod broker_message;
 pub mod broker_server;
 pub mod c_calls;
 pub mod change;
+pub mod count;
 pub mod decode;
 pub mod driver_calls;
 pub mod import;

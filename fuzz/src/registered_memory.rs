@@ -90,7 +90,8 @@ pub fn parts(bytes: &[u8]) -> Parts {
             .map(slow::transport)
             .collect(),
         handles: handles
-            .map(|place| handle::write(&mended_handle(handle::fields(place))))
+            .map(|place| *place.first_chunk().expect("a whole handle"))
+            .map(|place| handle::write(&mended_handle(handle::fields(&place))))
             .collect(),
     }
 }
@@ -106,11 +107,7 @@ fn mended(mut parts: Parts) -> Parts {
             rest[0].0 = rest[0].0.wrapping_add(1);
         }
     }
-    let mut handles: Vec<_> = parts
-        .handles
-        .iter()
-        .map(|bytes| handle::fields(bytes))
-        .collect();
+    let mut handles: Vec<_> = parts.handles.iter().map(handle::fields).collect();
     let count = handles.len() as u64;
     if count == 0 {
         parts.fields.size = parts.fields.size.max(1);

@@ -198,7 +198,7 @@ fn the_emulated_driver_answers_as_real_ones_do() {
         let answers = rows(&emulated(gpus)).expect("rows of the emulated driver");
         let verdict = compare(file, &golden, &answers, &exceptions);
         say(&format!(
-            "facts: {file}: {} rows compared, {} exceptions, {} wrong",
+            "TRIED facts: {file}: {} rows compared, {} exceptions, {} wrong",
             verdict.compared,
             verdict.used.len(),
             verdict.wrong.len()

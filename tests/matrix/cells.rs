@@ -117,7 +117,7 @@ impl Cells {
                 0 => "all as they must be".to_owned(),
                 known => format!("all but {known} known ones as they must be"),
             };
-            gpuipc_tests::tell(&format!(
+            gpuipc_tests::tried(&format!(
                 "fault matrix: {driver} driver cells, {system} system-call cells, {all}"
             ));
         }

@@ -1,7 +1,7 @@
 //! Processes that offer, import, read and drop at random, all on one GPU.
 
 use crate::{PROGRAM, is_long};
-use gpuipc_tests::{Peer, Scratch};
+use gpuipc_tests::{Peer, Scratch, tried};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -47,6 +47,20 @@ struct Done {
     exported: u64,
     imported: u64,
     verified: u64,
+}
+
+impl std::fmt::Display for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            exported,
+            imported,
+            verified,
+        } = self;
+        write!(
+            f,
+            "{exported} exports, {imported} imports, {verified} verified reads"
+        )
+    }
 }
 
 fn answer(peer: &mut Peer) -> Done {
@@ -100,7 +114,7 @@ fn two_processes_hammering_one_gpu_leave_nothing() {
     }
     for peer in &mut peers {
         let done = answer(peer);
-        println!("{done:?}");
+        tried(&done.to_string());
         assert!(
             done.exported > 100 && done.imported > 100 && done.verified > 100,
             "hardly anything was done: {done:?}"
@@ -132,7 +146,7 @@ fn one_that_is_killed_while_hammering_stops_no_other_and_is_cleaned_up_after() {
         let victim_s = format!("{}-", victim.pid());
         for peer in &mut others {
             let done = answer(peer);
-            println!("{done:?}");
+            tried(&done.to_string());
             assert!(done.imported > 20, "did not go on: {done:?}");
         }
         // What is left in the folder of handles is what the dead one had put there.

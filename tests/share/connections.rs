@@ -157,3 +157,26 @@ fn connections_to_many_exporters_are_bounded() {
     pair.importer.ok("close-idle");
     assert_eq!(sockets(&pair.importer.state()), before);
 }
+
+#[test]
+fn a_descriptor_for_which_the_importer_has_no_room_is_told_from_a_bad_reply() {
+    let mut pair = Pair::new();
+    pair.importer.ok("keep-connections");
+    let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
+    pair.exporter.ok(&format!("fill {buffer} 5"));
+    let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+    let mem = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("drop mapping {}", mem.id));
+    // The connection is there, and room for nothing else.
+    pair.importer.ok("nofile 64");
+    pair.importer.ok("fill-fds");
+    let refused = pair.importer.import_refused(&handle, "");
+    assert!(
+        refused.text.contains("broker request") && refused.text.contains("(os error 24)"),
+        "{}",
+        refused.text
+    );
+    pair.importer.ok("free-fds");
+    let mem = pair.importer.import(&handle, "");
+    pair.importer.ok(&format!("read {} 5 0", mem.id));
+}

@@ -153,7 +153,10 @@ fn honest_importers_are_served_beside_any_number_of_hostile_clients() {
         done.store(true, Ordering::Relaxed);
         served
     });
-    println!("{sent:?} hostile requests, {served} honest imports beside them");
+    let sent = sent.into_inner();
+    gpuipc_tests::tried(&format!(
+        "{sent} hostile requests, {served} honest imports beside them"
+    ));
     pair.exporter.returns_to(&before);
     let grown = resident(pair.exporter.pid()).saturating_sub(memory);
     assert!(grown < 4096, "the exporter has grown by {grown} KiB");

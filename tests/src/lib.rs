@@ -111,8 +111,20 @@ pub fn memories() -> &'static [&'static str] {
 /// # Panics
 /// If stderr is closed.
 pub fn skip(why: &str) {
-    let name = std::thread::current().name().unwrap_or("test").to_owned();
-    tell(&format!("SKIP {name}: {why}"));
+    tell(&format!("SKIP {}: {why}", running()));
+}
+
+/// Says how much the running test tried: for EVIDENCE.md.
+///
+/// # Panics
+/// If stderr is closed.
+pub fn tried(how_much: &str) {
+    tell(&format!("TRIED {}: {how_much}", running()));
+}
+
+/// The running test's name, which is its thread's.
+fn running() -> String {
+    std::thread::current().name().unwrap_or("test").to_owned()
 }
 
 /// Says a line that is shown whatever `--nocapture` says, since the harness

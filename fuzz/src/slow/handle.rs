@@ -85,9 +85,9 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 ///
 /// Why the bytes are none, with all rules that the fields break.
 pub fn read(bytes: &[u8]) -> Result<Decoded, Refused> {
-    if bytes.len() != BYTES {
+    let Ok(bytes) = <&[u8; BYTES]>::try_from(bytes) else {
         return Err(Refused::Length);
-    }
+    };
     if &bytes[..4] != b"GIPC" {
         return Err(Refused::Magic);
     }
@@ -102,7 +102,8 @@ pub fn read(bytes: &[u8]) -> Result<Decoded, Refused> {
     if min_reader > NEWEST {
         return Err(Refused::Newer);
     }
-    if number(bytes, 188, 4) != u64::from(checksum(bytes)) {
+    let checksum = checksum(bytes);
+    if number(bytes, 188, 4) != u64::from(checksum) {
         return Err(Refused::Checksum);
     }
     let broken = broken_rules(bytes);
@@ -114,16 +115,16 @@ pub fn read(bytes: &[u8]) -> Result<Decoded, Refused> {
         min_reader,
         types: bytes[7] & 7,
         attributes: attributes(bytes) & 15,
-        checksum: checksum(bytes),
+        checksum,
         fields: fields(bytes),
     })
 }
 
-fn attributes(bytes: &[u8]) -> u16 {
+fn attributes(bytes: &[u8; BYTES]) -> u16 {
     u16::from_le_bytes([bytes[8], bytes[9]])
 }
 
-fn broken_rules(bytes: &[u8]) -> AllBroken {
+fn broken_rules(bytes: &[u8; BYTES]) -> AllBroken {
     let mut broken = AllBroken::default();
     // From a newer writer, what has no meaning yet is allowed.
     let newer = bytes[4] > NEWEST;
@@ -143,7 +144,7 @@ fn broken_rules(bytes: &[u8]) -> AllBroken {
     broken
 }
 
-fn types_and_slots(bytes: &[u8], newer: bool, unknown: bool, broken: &mut AllBroken) {
+fn types_and_slots(bytes: &[u8; BYTES], newer: bool, unknown: bool, broken: &mut AllBroken) {
     let (types, bits) = (bytes[7], attributes(bytes));
     let runtime_ipc = types & RUNTIME_IPC != 0;
     let posix_fd = types & POSIX_FD != 0;
@@ -188,7 +189,7 @@ fn types_and_slots(bytes: &[u8], newer: bool, unknown: bool, broken: &mut AllBro
     }
 }
 
-fn kind_of_memory(bytes: &[u8], broken: &mut AllBroken) {
+fn kind_of_memory(bytes: &[u8; BYTES], broken: &mut AllBroken) {
     let bits = attributes(bytes);
     let pool_id = number(bytes, 160, 8);
     let pool = bits & MEM_POOL != 0;
@@ -207,7 +208,7 @@ fn kind_of_memory(bytes: &[u8], broken: &mut AllBroken) {
     }
 }
 
-fn sizes(bytes: &[u8], broken: &mut AllBroken) {
+fn sizes(bytes: &[u8; BYTES], broken: &mut AllBroken) {
     let base_size = number(bytes, 16, 8);
     let offset = number(bytes, 24, 8);
     let length = number(bytes, 32, 8);
@@ -231,12 +232,12 @@ fn sizes(bytes: &[u8], broken: &mut AllBroken) {
     }
 }
 
-fn slot(bytes: &[u8], at: usize) -> [u8; 64] {
-    std::array::from_fn(|place| bytes[at + place])
+fn slot(bytes: &[u8; BYTES], at: usize) -> [u8; 64] {
+    *bytes[at..].first_chunk().expect("64 bytes")
 }
 
 /// What 384 bytes say, whether or not they keep the rules.
-pub fn fields(bytes: &[u8]) -> HandleFields {
+pub fn fields(bytes: &[u8; BYTES]) -> HandleFields {
     let (types, bits) = (bytes[7], attributes(bytes));
     let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let word =

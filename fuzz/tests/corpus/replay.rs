@@ -1,6 +1,8 @@
 //! Every seed goes through its target, as a fuzz run would begin.
 
-use super::TARGETS;
+use super::{DECODE, TARGETS};
+use gpuipc_fuzz::count::past_the_checksum;
+use gpuipc_fuzz::decode::{self, NEIGHBOURS};
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -16,6 +18,18 @@ fn every_seed_of_every_target_passes() {
         }
     }
     assert!(failed.is_empty(), "failed: {failed:?}");
+}
+
+#[test]
+fn handles_around_every_seed_are_judged_alike_and_keep_their_secrets() {
+    let before = past_the_checksum();
+    let seeds = DECODE.seeds();
+    for (_, bytes) in &seeds {
+        decode::around(bytes, 1);
+    }
+    // Other tests of this process count, too.
+    let counted = past_the_checksum() - before;
+    assert!(counted >= (seeds.len() * NEIGHBOURS) as u64);
 }
 
 /// The names in a folder of this crate, without their ending.
