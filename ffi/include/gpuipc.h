@@ -1110,7 +1110,8 @@ gpuipc_status gpuipc_exported_attempt_list(const struct gpuipc_exported *exporte
 
 // Ends the offer, unless the same allocation is exported elsewhere in this
 // process, too. NULL is allowed. Importers that have mapped the memory keep
-// their mappings; later ones find the offer withdrawn.
+// their mappings; later ones find the offer withdrawn. (A fabric handle leads to the
+// memory as long as that is allocated: the driver asks nobody.)
 void gpuipc_exported_free(struct gpuipc_exported *exported);
 
 // Fills `options` with the defaults. `struct_size` is

@@ -294,7 +294,9 @@ impl Reason {
             ) => Self::NotCudaDescriptor,
             (Step::ImportPointer, _, CuResult::INVALID_VALUE) => Self::StaleMemory,
             (Step::Open, _, CuResult::INVALID_HANDLE) => Self::ExporterGone,
-            (Step::Open, _, CuResult::INVALID_VALUE) => Self::StaleMemory,
+            // The second where memory of another kind came to lie there (seen on an
+            // H200, driver 580).
+            (Step::Open, _, CuResult::INVALID_VALUE | CuResult::NOT_PERMITTED) => Self::StaleMemory,
             (_, _, CuResult::INVALID_CONTEXT | CuResult::CONTEXT_IS_DESTROYED) => {
                 Self::ContextRefused
             }

@@ -4,6 +4,7 @@ use crate::attempt::Attempt;
 use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::export::allocation::id_at;
 use crate::identity;
 use crate::import::cache::Slot;
 use crate::import::imported_pool::PooledMapping;
@@ -172,8 +173,12 @@ impl GpuIpcMem {
     /// current context if it is the mapping device's, else in its primary one,
     /// which stays in use from then on until the drop.
     ///
+    /// What this very process exported ([`Used::SameProcess`]) is its owner's: it must
+    /// not be freed during the call.
+    ///
     /// # Errors
-    /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`].
+    /// [`Error::Argument`] for a range beyond the window, and for this process's own
+    /// memory that was freed; [`Error::Driver`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
         let from = self.range(offset, to.len())?;
         copy_out(self.shared.driver, self.shared.context()?, from, to)
@@ -184,7 +189,7 @@ impl GpuIpcMem {
     /// work of that context done.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a range beyond the window, [`Error::Driver`]
+    /// As [`Self::read`]'s; [`Error::Driver`]
     /// (`INVALID_VALUE` where the mapping is read-only; [`Error::Argument`] where it
     /// is of host memory, too).
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
@@ -198,9 +203,23 @@ impl GpuIpcMem {
         copy_in(self.shared.driver, self.shared.context()?, to, from)
     }
 
+    /// The address of a range that may be copied.
     fn range(&self, offset: usize, len: usize) -> Result<CuDevicePtr, Error> {
         check_range(offset, len, self.len)?;
-        Ok(self.device_ptr() + offset as u64)
+        let first = self.device_ptr() + offset as u64;
+        if matches!(self.shared.mapping, Mapping::Own(_)) {
+            // Nothing here keeps it. An address that the driver does not know it
+            // takes for the host's, and copying ends the process (SIGSEGV, seen on
+            // an H200, driver 580).
+            let last = first + len.saturating_sub(1) as u64;
+            for at in [first, last] {
+                id_at(self.shared.driver, at)?.ok_or(Error::Argument {
+                    name: "self",
+                    rule: "its owner in this process has freed the memory",
+                })?;
+            }
+        }
+        Ok(first)
     }
 }
 
@@ -267,9 +286,9 @@ pub(crate) fn copy_out(
     to: &mut [u8],
 ) -> Result<(), Error> {
     // SAFETY: the callers pass a checked range of memory that the driver mapped
-    // or allocated for them on a device, so no Rust reference covers it. Own
-    // memory that its owner has freed meanwhile the driver refuses, as device
-    // addresses are never those of host memory that Rust uses.
+    // or allocated for them on a device, so no Rust reference covers it. It stays
+    // so during the call: they hold it, or, of this process's own memory, have
+    // asked the driver just now and say that its owner must not free it meanwhile.
     context.with(|| Ok(unsafe { driver.memcpy_dtoh(to, from) }?))
 }
 

@@ -65,6 +65,21 @@ fn the_owner_gets_its_original_pointer_with_access_for_its_device() {
 }
 
 #[test]
+fn the_owner_s_import_for_reading_only_takes_no_right_away() {
+    let mut pair = Pair::new();
+    let (_, ptr) = pair.exporter.alloc("vmm-fd", LEN);
+    let (_, hex) = register(&mut pair.exporter, ptr, 100, "-");
+    for device in ["0", "1"] {
+        let options = format!("device={device} read-only");
+        let [_, data, ..] = deserialize(&mut pair.exporter, &hex, &options);
+        assert_eq!(data, ptr.to_string());
+        // PROT_READWRITE.
+        let rights = pair.exporter.ok(&format!("access-at {ptr} {device}"));
+        assert_eq!(rights.trim(), "3", "device {device}");
+    }
+}
+
+#[test]
 fn a_mapping_that_fails_is_left_to_another_transport_if_there_is_one() {
     let mut pair = Pair::new();
     let (_, ptr) = pair.exporter.alloc("vmm-fd", LEN);

@@ -5,7 +5,7 @@
 use crate::driver::{Driver, Result};
 use crate::import::devices::Importers;
 use crate::import::window::Window;
-use crate::sys::{CuDevicePtr, CuMemPool, pointer_attribute};
+use crate::sys::{CuDevicePtr, CuMemAccessDesc, CuMemPool, access, pointer_attribute};
 use gpuipc_core::{Attributes, TypeFlags};
 
 /// Gives the importing devices access to memory that lies at `base`, where they
@@ -32,12 +32,16 @@ pub(crate) fn give(
             unsafe { driver.pool_set_access(pool, &importers.rights(None)) }?;
             continue;
         }
-        // Those that have it keep what they have.
+        // Those that have it keep what they have; the others get all of it, also for
+        // an import that only reads. Nothing here keeps the memory at its address:
+        // were its owner to free it now, another allocation of this process, there
+        // instead, must not lose a right.
         for right in importers.rights(segment.numa_node()) {
             let has = driver.mem_access(here, right.location)?;
             if has & u64::from(right.flags) != u64::from(right.flags) {
                 let size = usize::try_from(segment.base_size()).unwrap_or(usize::MAX);
-                driver.mem_set_access(here, size, &[right])?;
+                let flags = access::READ_WRITE;
+                driver.mem_set_access(here, size, &[CuMemAccessDesc { flags, ..right }])?;
             }
         }
     }

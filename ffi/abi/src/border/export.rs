@@ -192,7 +192,8 @@ pub unsafe extern "C" fn gpuipc_exported_attempt_list(
 
 /// Ends the offer, unless the same allocation is exported elsewhere in this
 /// process, too. NULL is allowed. Importers that have mapped the memory keep
-/// their mappings; later ones find the offer withdrawn.
+/// their mappings; later ones find the offer withdrawn. (A fabric handle leads to the
+/// memory as long as that is allocated: the driver asks nobody.)
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_exported_free(exported: Option<Box<Exported>>) {
     release("gpuipc_exported_free", exported);

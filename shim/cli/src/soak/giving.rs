@@ -64,6 +64,17 @@ enum Held {
 }
 
 impl Group {
+    /// Whether it is the one of this name, and its memory is still there.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name && self.buffer.is_some()
+    }
+
+    /// Whether one of its windows is the offer of this name, and its memory is there.
+    pub(super) fn offers(&self, name: &str) -> bool {
+        let mut windows = self.windows.iter();
+        self.buffer.is_some() && windows.any(|window| window.offer.name() == name)
+    }
+
     pub(super) fn device_ptr(&self) -> Option<u64> {
         self.buffer.as_ref().map(Buffer::device_ptr)
     }

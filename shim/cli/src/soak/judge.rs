@@ -72,6 +72,8 @@ pub(super) fn explains(situation: &Situation, error: &Error) -> bool {
         Error::Os { errno, .. } | Error::BrokerStart { errno, .. } => {
             explains_code(situation, Code::Os(*errno))
         }
+        // Whether this process's own memory is still there is a question to the driver.
+        Error::Argument { name: "self", .. } => situation.own.has(Disturbance::Faults),
         // Neither a forked child nor a caller that does not know what it does.
         _ => false,
     }

@@ -98,7 +98,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             asked.seed
         ))?;
         if asked.kind == Kind::Cuda {
-            line("left out on a real GPU: driver faults, memory of pools and for the fabric")?;
+            line(
+                "left out on a real GPU: driver faults, full tables of files (CUDA does not survive them), memory of pools and for the fabric",
+            )?;
         }
     }
     let ground = Ground::new()?;

@@ -51,7 +51,9 @@ impl Pains {
         Self {
             dice,
             faults: kind == Kind::Emulated && !without.contains(&Trouble::Faults),
-            files: !without.contains(&Trouble::Files),
+            // CUDA itself does not survive it: from a full table on, copies may fail with
+            // OPERATING_SYSTEM for good (seen on an H200, driver 580).
+            files: kind == Kind::Emulated && !without.contains(&Trouble::Files),
             next: Instant::now() + Duration::from_millis(100),
             ending: None,
         }

@@ -2,9 +2,11 @@
 //! what is gone.
 
 use super::actor::Actor;
+use super::giving::Group;
 use super::notice::Disturbance;
 use super::offer::{Body, Offer};
 use super::tally::Deed;
+use crate::driver::Kind;
 use crate::pattern::{self, Source};
 use gpuipc::{
     Access, Error, GpuIpcMem, GpuIpcMemHandle, HandleType, ImportOptions, Ipc, Liveness, Memory,
@@ -95,7 +97,9 @@ impl Actor {
     /// Imports what its owner has let go of: that must fail, or lead to what it was
     /// where a reference or a neighbour on offer keeps it.
     pub(super) fn take_what_is_gone(&mut self) {
-        let over = |offer: &&Offer| offer.is_over(&self.stage.ground);
+        // As in `something_on_offer`.
+        let is_free = |offer: &Offer| self.stage.kind != Kind::Cuda || offer.who != self.stage.who;
+        let over = |offer: &&Offer| is_free(offer) && offer.is_over(&self.stage.ground);
         let Some(offer) = self.seen.iter().find(over).cloned() else {
             return self.take();
         };
@@ -220,6 +224,12 @@ impl Actor {
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .filter(|name| !name.starts_with('.') && name.starts_with(&own) == wants_own)
             .collect();
+        if wants_own && self.stage.kind == Kind::Cuda {
+            // A real driver does not survive that one thread asks for access to memory
+            // that another one unmaps (SIGSEGV in cuMemSetAccess, driver 580).
+            let held = |name: &String| self.groups.iter().any(|group| group.offers(name));
+            names.retain(held);
+        }
         if names.is_empty() {
             return None;
         }
@@ -251,6 +261,11 @@ impl Actor {
             return;
         };
         let offer = &mapping.offer;
+        // The own process's pointer only where no other thread frees it meanwhile.
+        let own = |group: &Group| group.is(&offer.group);
+        if mapping.used() == Used::SameProcess && !self.groups.iter().any(own) {
+            return;
+        }
         self.begin(
             Deed::Verify,
             &format!("{} by {}", offer.name(), mapping.used()),

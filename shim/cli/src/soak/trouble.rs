@@ -12,7 +12,7 @@ pub(super) enum Trouble {
     Stops,
     /// Signals that interrupt system calls
     Signals,
-    /// A full table of files, and low limits of it
+    /// A full table of files, and low limits of it (the emulated driver only)
     Files,
     /// Driver calls that fail (the emulated driver only)
     Faults,
