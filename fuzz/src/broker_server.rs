@@ -81,7 +81,7 @@ pub fn run(data: &[u8]) {
     }
     let request = broker.request(RequestKind::FetchFd);
     let old = broker.old.take().expect("it is taken here only");
-    assert_ne!(answer(&old, &request), WITHDRAWN);
+    assert_ne!(broker.answer(&old, &request), WITHDRAWN);
     drop((old, broker));
     held.is_all(&steps);
 }
@@ -102,6 +102,7 @@ struct Broker {
     /// Of the first moment.
     old: Option<OwnedFd>,
     next_id: u64,
+    start: Instant,
 }
 
 impl Broker {
@@ -113,6 +114,7 @@ impl Broker {
             clients: [const { None }; CONNECTIONS],
             old: None,
             next_id: 0x1000,
+            start: Instant::now(),
         };
         new.offer();
         new.old = Some(new.connected());
@@ -180,7 +182,7 @@ impl Broker {
             6 => std::thread::sleep(Duration::from_micros(u64::from(step.at) * 8)),
             7 => {
                 let request = self.request(kind);
-                assert_ne!(answer(&self.connected(), &request), WITHDRAWN);
+                assert_ne!(self.answer(&self.connected(), &request), WITHDRAWN);
             }
             _ => self.withdraw(),
         }
@@ -193,11 +195,15 @@ impl Broker {
         self.offer = None;
         // An answer that is on its way to somebody holds it for a moment.
         let start = Instant::now();
-        while answer(&connection, &request) != WITHDRAWN {
+        while self.answer(&connection, &request) != WITHDRAWN {
             assert!(start.elapsed() < PATIENCE, "the offer does not end");
         }
         self.offer();
-        assert_eq!(answer(&connection, &request), WITHDRAWN, "another token");
+        assert_eq!(
+            self.answer(&connection, &request),
+            WITHDRAWN,
+            "another token"
+        );
     }
 
     fn send(&mut self, at: usize, step: &Step, bytes: &[u8]) {
@@ -208,7 +214,7 @@ impl Broker {
         let open = |_| File::open("/dev/null").expect("/dev/null");
         let files: Vec<File> = (0..step.which >> 4 & 3).map(open).collect();
         let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-        let sent = socket::send(&client.socket, bytes, &fds);
+        let sent = socket::send(&client.socket, bytes, &fds).is_ok();
         let is_right = |request: &Request| {
             request.kind == RequestKind::FetchFd
                 && (request.allocation_id, request.token) == (id, token)
@@ -243,26 +249,27 @@ impl Broker {
         assert!(fds.is_empty() || client.right.contains(&reply.id));
         assert!(reply.status != ReplyStatus::Malformed || reply.id == 0);
     }
+
+    /// What an honest client is told: always something, and what it asked for unless the offer has
+    /// ended.
+    fn answer(&self, socket: &OwnedFd, request: &Request) -> ReplyStatus {
+        if let Err(errno) = socket::send(socket, &request.encode(), &[]) {
+            // A broker hangs up on who is silent for ten seconds, and nobody is here.
+            let time = self.start.elapsed();
+            panic!("nobody reads the request {time:?} after the start: {errno}");
+        }
+        let (bytes, fds) = socket::receive(socket, PATIENCE).expect("an answer in time");
+        let reply = read_reply(&bytes).expect("a reply");
+        assert_eq!(reply.id, request.id);
+        assert_eq!(reply.allocation_id, request.allocation_id);
+        let (expected, count) = match request.kind {
+            _ if reply.status == WITHDRAWN => (WITHDRAWN, 0),
+            RequestKind::FetchFd => (ReplyStatus::FdAttached, 1),
+            _ => (ReplyStatus::MemoryUnchanged, 0),
+        };
+        assert_eq!((reply.status, fds.len()), (expected, count));
+        reply.status
+    }
 }
 
 const WITHDRAWN: ReplyStatus = ReplyStatus::OfferWithdrawn;
-
-/// What an honest client is told: always something, and what it asked for unless the offer has
-/// ended.
-fn answer(socket: &OwnedFd, request: &Request) -> ReplyStatus {
-    assert!(
-        socket::send(socket, &request.encode(), &[]),
-        "it is not read"
-    );
-    let (bytes, fds) = socket::receive(socket, PATIENCE).expect("an answer in time");
-    let reply = read_reply(&bytes).expect("a reply");
-    assert_eq!(reply.id, request.id);
-    assert_eq!(reply.allocation_id, request.allocation_id);
-    let (expected, count) = match request.kind {
-        _ if reply.status == WITHDRAWN => (WITHDRAWN, 0),
-        RequestKind::FetchFd => (ReplyStatus::FdAttached, 1),
-        _ => (ReplyStatus::MemoryUnchanged, 0),
-    };
-    assert_eq!((reply.status, fds.len()), (expected, count));
-    reply.status
-}

@@ -176,7 +176,7 @@ fn export() {
         for handle in exported.handles() {
             let tag = u8::try_from(tag).expect("there are few");
             let said = [&[tag], &handle.encode()[..]].concat();
-            assert!(socket::send(&stdin, &said, &[]));
+            socket::send(&stdin, &said, &[]).expect("it is read");
         }
         kept.push((secret, buffer, exported));
     }
@@ -187,7 +187,7 @@ fn export() {
     bind(&listener, &socket::address(endpoint)).expect("a name that nobody has");
     listen(&listener, 16).expect("it listens");
     let said = [&[0], &endpoint.0[..]].concat();
-    assert!(socket::send(&stdin, &said, &[listener.as_fd()]));
+    socket::send(&stdin, &said, &[listener.as_fd()]).expect("it is read");
     drop(listener);
     let mut heard = [0; 1];
     while rustix::io::read(&stdin, &mut heard).is_ok_and(|count| count > 0) {}

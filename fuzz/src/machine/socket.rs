@@ -46,15 +46,19 @@ pub fn address(endpoint: Endpoint) -> SocketAddrUnix {
     SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("it is short")
 }
 
-/// Sends a message. Whether that worked.
-pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+/// Sends a message.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         assert!(beside.push(SendAncillaryMessage::ScmRights(fds)));
     }
     let bytes = [IoSlice::new(bytes)];
-    sendmsg(socket, &bytes, &mut beside, SendFlags::NOSIGNAL).is_ok()
+    sendmsg(socket, &bytes, &mut beside, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// Receives a message that is there within `time`. `None`: it is not; no bytes: the end.
