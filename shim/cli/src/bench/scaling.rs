@@ -60,7 +60,7 @@ pub(super) fn windows(bench: &mut Bench) -> Result<(), Failure> {
             1 => ("the only window".to_owned(), None),
             _ => (
                 format!("each window after the first of {count}"),
-                Some(Target::AtMost(0.25)),
+                (count == 1000).then_some(Target::AtMost(0.25)),
             ),
         };
         for (what, pairs) in [("import", imports), ("drop", drops)] {
