@@ -66,15 +66,24 @@ fn trusts(trust: &Trust, peer: u32, own: u32, overflow: Option<u32>) -> bool {
 /// a user namespace that has a number for everyone.
 fn overflow_uid() -> Option<u32> {
     static OVERFLOW: OnceLock<Option<u32>> = OnceLock::new();
-    *OVERFLOW.get_or_init(|| {
-        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        if maps_everyone(&map) {
-            return None;
+    /// The kernel's own.
+    const DEFAULT: Option<u32> = Some(65534);
+    if let Some(known) = OVERFLOW.get() {
+        return *known;
+    }
+    // What cannot be read now, for want of a descriptor perhaps, is asked again.
+    let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else {
+        return DEFAULT;
+    };
+    let overflow = if maps_everyone(&map) {
+        None
+    } else {
+        match std::fs::read_to_string("/proc/sys/kernel/overflowuid") {
+            Ok(text) => text.trim().parse().ok().or(DEFAULT),
+            Err(_) => return DEFAULT,
         }
-        let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-        // 65534 is the kernel's own default.
-        Some(text.trim().parse().unwrap_or(65534))
-    })
+    };
+    *OVERFLOW.get_or_init(|| overflow)
 }
 
 /// Whether a uid map has one line over all 2^32 - 1 users, as in the initial
