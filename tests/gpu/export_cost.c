@@ -3,55 +3,10 @@
  *
  *   gcc -O2 -o export_cost export_cost.c -lcuda && ./export_cost
  */
-#include <cuda.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "probe.h"
 #include <unistd.h>
 
 #define ROUNDS 41
-#define MUST(call)                                                                        \
-    do {                                                                                  \
-        CUresult code_ = (call);                                                          \
-        if (code_ != CUDA_SUCCESS) {                                                      \
-            printf("%s: %d\n", #call, (int)code_);                                        \
-            exit(1);                                                                      \
-        }                                                                                 \
-    } while (0)
-
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values) {
-    qsort(values, ROUNDS, sizeof *values, by_value);
-    return values[ROUNDS / 2];
-}
-
-static CUmemGenericAllocationHandle create(CUmemLocationType type, size_t size) {
-    CUmemAllocationProp prop;
-    memset(&prop, 0, sizeof prop);
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    prop.location.type = type;
-    CUmemGenericAllocationHandle handle;
-    MUST(cuMemCreate(&handle, size, &prop, 0));
-    return handle;
-}
-
-static int export_fd(CUmemGenericAllocationHandle handle) {
-    int fd = -1;
-    MUST(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    return fd;
-}
 
 /* One export and close of `handle`, again and again. */
 static void measure(const char *name, CUmemGenericAllocationHandle handle) {
@@ -64,16 +19,12 @@ static void measure(const char *name, CUmemGenericAllocationHandle handle) {
         exports[i] = middle - start;
         closes[i] = now_us() - middle;
     }
-    printf("%-58s export %7.1f us, close %7.1f us\n", name, median(exports), median(closes));
+    printf("%-58s export %7.1f us, close %7.1f us\n", name, median(exports, ROUNDS),
+           median(closes, ROUNDS));
 }
 
 int main(void) {
-    MUST(cuInit(0));
-    CUdevice device;
-    MUST(cuDeviceGet(&device, 0));
-    CUcontext context;
-    MUST(cuDevicePrimaryCtxRetain(&context, device));
-    MUST(cuCtxSetCurrent(context));
+    use_first_gpu();
     size_t free_before, free_after, total;
     CUmemGenericAllocationHandle memory = create(CU_MEM_LOCATION_TYPE_DEVICE, 64 << 20);
     measure("nothing else open", memory);

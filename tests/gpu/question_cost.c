@@ -4,77 +4,42 @@
  *   gcc -O2 -o question_cost question_cost.c -lcuda && ./question_cost
  */
 #define _GNU_SOURCE
-#include <cuda.h>
+#include "probe.h"
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ROUNDS 101
 #define EACH 100
-#define MUST(call)                                                                        \
-    do {                                                                                  \
-        CUresult code_ = (call);                                                          \
-        if (code_ != CUDA_SUCCESS) {                                                      \
-            printf("%s: %d\n", #call, (int)code_);                                        \
-            exit(1);                                                                      \
-        }                                                                                 \
-    } while (0)
-
-static double now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 #define MEASURE(name, code)                                                               \
     do {                                                                                  \
         double times_[ROUNDS];                                                            \
         for (int round_ = 0; round_ < ROUNDS; round_++) {                                 \
-            double start_ = now_ns();                                                     \
+            double start_ = now_us();                                                     \
             for (int each_ = 0; each_ < EACH; each_++) {                                  \
                 code;                                                                     \
             }                                                                             \
-            times_[round_] = (now_ns() - start_) / EACH;                                  \
+            times_[round_] = 1e3 * (now_us() - start_) / EACH;                                  \
         }                                                                                 \
-        qsort(times_, ROUNDS, sizeof *times_, by_value);                                  \
-        printf("%-62s %8.0f ns\n", name, times_[ROUNDS / 2]);                             \
+        printf("%-62s %8.0f ns\n", name, median(times_, ROUNDS));                         \
     } while (0)
 
 int main(void) {
-    MUST(cuInit(0));
-    CUcontext context;
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-
+    use_first_gpu();
     size_t size = 64 << 20;
-    CUmemAllocationProp prop;
-    memset(&prop, 0, sizeof prop);
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CUmemGenericAllocationHandle handle;
+    CUmemGenericAllocationHandle handle = create(CU_MEM_LOCATION_TYPE_DEVICE, size);
     CUdeviceptr ptr;
-    MUST(cuMemCreate(&handle, size, &prop, 0));
     MUST(cuMemAddressReserve(&ptr, size, 0, 0, 0));
     MUST(cuMemMap(ptr, size, 0, handle, 0));
-    CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     MUST(cuMemSetAccess(ptr, size, &access, 1));
-    int fd = -1;
-    MUST(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    int fd = export_fd(handle);
 
     /* The answers that the library asks for. */
     static const struct {

@@ -3,37 +3,15 @@
  *
  *   gcc -O2 -o stale_legacy stale_legacy.c -lcuda && ./stale_legacy
  */
-#include <cuda.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "probe.h"
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define MUST(call)                                                                        \
-    do {                                                                                  \
-        CUresult code_ = (call);                                                          \
-        if (code_ != CUDA_SUCCESS) {                                                      \
-            const char *text_ = "?";                                                      \
-            cuGetErrorName(code_, &text_);                                                \
-            printf("%s: %s\n", #call, text_);                                             \
-            fflush(stdout);                                                               \
-            exit(1);                                                                      \
-        }                                                                                 \
-    } while (0)
-
-static void context(void) {
-    CUcontext it;
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&it, 0));
-    MUST(cuCtxSetCurrent(it));
-}
 
 /* The second process: opens the handle on its stdin. */
 static int opener(void) {
     CUipcMemHandle handle;
     if (fread(&handle, sizeof handle, 1, stdin) != 1) return 1;
-    context();
+    use_first_gpu();
     CUdeviceptr ptr = 0;
     CUresult code = cuIpcOpenMemHandle(&ptr, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     const char *text = "?";
@@ -63,17 +41,6 @@ static void open_elsewhere(const char *self, const char *what, const CUipcMemHan
     waitpid(child, NULL, 0);
 }
 
-static CUmemGenericAllocationHandle create(CUmemLocationType type, size_t size) {
-    CUmemAllocationProp prop;
-    memset(&prop, 0, sizeof prop);
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    prop.location.type = type;
-    CUmemGenericAllocationHandle handle;
-    MUST(cuMemCreate(&handle, size, &prop, 0));
-    return handle;
-}
-
 /* Maps at the address, if it is to be had. */
 static int map_at(CUdeviceptr at, size_t size, CUmemLocationType type) {
     CUdeviceptr got = 0;
@@ -92,7 +59,7 @@ static int map_at(CUdeviceptr at, size_t size, CUmemLocationType type) {
 
 int main(int count, char **words) {
     if (count > 1) return opener();
-    context();
+    use_first_gpu();
     const size_t size = 4 << 20;
     CUipcMemHandle handle;
     CUdeviceptr ptr, other;

@@ -11,7 +11,6 @@ use super::statistics::Pairs;
 use crate::output::Failure;
 use gpuipc::core::{Endpoint, HandleFields, Ticket};
 use gpuipc::{GpuIpcMemHandle, ImportOptions, Memory};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::os::fd::OwnedFd;
 
 const BYTES: usize = 2 << 20;
@@ -31,13 +30,13 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Failure> {
         "descriptor by pidfd_getfd, no broker in reach",
     ];
     let (handles, pid, number) = out_of_reach(&offered.handles)?;
-    if let Err(failure) = fetch(pid, number) {
+    if let Err(failure) = raw::fetch(pid, number) {
         let why = failure.to_string();
         let mut rows = figures.into_iter();
         return rows.try_for_each(|figure| bench.row(Row::skipped(figure, "us", &why)));
     }
     for (figure, handles) in figures.into_iter().zip([&offered.handles, &handles]) {
-        let fetched = measure(bench, &offered, handles, false, |_| fetch(pid, number))?;
+        let fetched = measure(bench, &offered, handles, false, |_| raw::fetch(pid, number))?;
         bench.row(Row::of(figure, "us", &fetched))?;
     }
     Ok(())
@@ -103,13 +102,4 @@ fn out_of_reach(handles: &[GpuIpcMemHandle]) -> Result<(Vec<GpuIpcMemHandle>, u3
         (pid, number) = (fields.pid, ticket.fd);
     })?;
     Ok((handles, pid, number.ok_or_else(none)?))
-}
-
-/// `pidfd_open`, `pidfd_getfd`.
-pub(super) fn fetch(pid: u32, number: i32) -> Result<OwnedFd, Failure> {
-    let failed = |errno| Failure::text(format!("the kernel does not allow pidfd_getfd: {errno}"));
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| Failure::text("no pid"))?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    pidfd_getfd(process, number, PidfdGetfdFlags::empty()).map_err(failed)
 }

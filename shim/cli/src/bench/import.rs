@@ -2,7 +2,6 @@
 //! size in its parts, of several sizes, and from the export to the last drop.
 
 use super::Bench;
-use super::descriptor::fetch;
 use super::measure::{time_of_drop, timed};
 use super::raw;
 use super::report::{Row, Target};
@@ -83,7 +82,7 @@ fn with_way(bench: &mut Bench, offered: &Offered) -> Result<(), Failure> {
     let Some((pid, number)) = number else {
         return bench.row(Row::skipped(figure, "us", "the exporter keeps none open"));
     };
-    if let Err(failure) = fetch(pid, number) {
+    if let Err(failure) = raw::fetch(pid, number) {
         return bench.row(Row::skipped(figure, "us", &failure.to_string()));
     }
     let options = ImportOptions::default();
@@ -92,7 +91,7 @@ fn with_way(bench: &mut Bench, offered: &Offered) -> Result<(), Failure> {
         let (memory, import) = timed(|| session.ipc.import(&offered.handles, &options))?;
         drop(memory);
         let (mapped, raw) = timed(|| {
-            let fd = fetch(pid, number)?;
+            let fd = raw::fetch(pid, number)?;
             raw::map(session, &[fd], offered.piece).map_err(Failure::from)
         })?;
         mapped.undo()?;

@@ -7,6 +7,7 @@ use gpuipc::sys::{
     self, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, pointer_attribute,
 };
 use gpuipc::{AllocationHandle, Driver, DriverError};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -47,6 +48,15 @@ pub(super) fn export(
 /// What must be asked to find out which allocation a pointer is of.
 pub(super) fn look_up(driver: Driver, ptr: CuDevicePtr) -> Result<u64, DriverError> {
     driver.pointer_attribute(pointer_attribute::BUFFER_ID, ptr)
+}
+
+/// Another process's descriptor by its number: `pidfd_open`, `pidfd_getfd`.
+pub(super) fn fetch(pid: u32, number: i32) -> Result<OwnedFd, Failure> {
+    let failed = |errno| Failure::text(format!("the kernel does not allow pidfd_getfd: {errno}"));
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| Failure::text("no pid"))?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+    pidfd_getfd(process, number, PidfdGetfdFlags::empty()).map_err(failed)
 }
 
 /// Memory mapped by hand.
