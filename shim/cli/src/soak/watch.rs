@@ -48,6 +48,8 @@ pub(super) struct Watch {
     dice: Dice,
     bar: ProgressBar,
     next: Next,
+    /// Nobody is started anew: all are told to end.
+    is_ending: bool,
 }
 
 /// When what is done next.
@@ -76,6 +78,7 @@ impl Watch {
                 stop: now + Duration::from_millis(STOPS.1 / 2),
                 signal: now,
             },
+            is_ending: false,
         };
         for worker in 0..processes {
             let who = Who {
@@ -101,7 +104,7 @@ impl Watch {
             }
             self.listen()?;
             self.disturb()?;
-            self.find_hangs(true)?;
+            self.find_hangs()?;
             self.bar.set_message(format!(
                 "{} deeds, {} kills, {} failures",
                 self.deeds(),
@@ -167,7 +170,12 @@ impl Watch {
         let doing = worker.doing.0.clone();
         let fate = status.map_or_else(|| "it does not end".to_owned(), |status| status.to_string());
         self.fail(who, &format!("it has ended: {fate}; it was at {doing:?}"));
-        self.replace(index)
+        if self.is_ending {
+            self.remove(index);
+            Ok(())
+        } else {
+            self.replace(index)
+        }
     }
 
     fn take_leaks(&mut self, who: Who, leaks: Vec<Item>) {
@@ -275,7 +283,7 @@ impl Watch {
     }
 
     /// Kills and tells whoever does the same for too long, or says nothing.
-    fn find_hangs(&mut self, is_replaced: bool) -> Result<(), Failure> {
+    fn find_hangs(&mut self) -> Result<(), Failure> {
         let hangs = |worker: &Worker| {
             let silent = worker
                 .stopped
@@ -299,10 +307,10 @@ impl Watch {
                 .begin(who, Disturbance::Kill)
                 .map_err(|errno| Failure::text(format!("a notice of {who}: {errno}")))?;
             self.workers[index].kill();
-            if is_replaced {
-                self.replace(index)?;
-            } else {
+            if self.is_ending {
                 self.remove(index);
+            } else {
+                self.replace(index)?;
             }
         }
         Ok(())
@@ -310,13 +318,14 @@ impl Watch {
 
     /// Has every worker end in the ordinary way.
     fn end(&mut self) -> Result<(), Failure> {
+        self.is_ending = true;
         self.let_go_on(|_| true)?;
         for worker in &mut self.workers {
             worker.tell_to_end();
         }
         while !self.workers.is_empty() {
             self.listen()?;
-            self.find_hangs(false)?;
+            self.find_hangs()?;
         }
         Ok(())
     }

@@ -80,3 +80,10 @@ fn a_failure_a_leak_and_a_bad_end_are_told() {
     let good = told_of(r#"echo '{"say":"end","leaks":[]}'"#);
     assert!(good.failures.is_empty() && good.ended == 1, "{good:?}");
 }
+
+#[test]
+fn one_that_dies_while_all_end_is_told_and_not_started_anew() {
+    let outcome = told_of("exit 3");
+    assert_eq!(outcome.failures.len(), 1, "{outcome:?}");
+    assert!(outcome.failures[0].contains("it has ended"), "{outcome:?}");
+}
