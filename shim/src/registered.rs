@@ -249,8 +249,14 @@ fn reach(
     if let Some(own) = own_memory(ipc, &window, &wait) {
         let base = own.map_err(|failure| refuse_all(&window, failure))?;
         let importers = Importers::of(ipc.driver(), &window, options)?;
-        own_access::give(ipc.driver(), &window, base, &importers)
-            .map_err(|error| refuse_all(&window, access_failure(&error)))?;
+        own_access::give(ipc.driver(), &window, base, &importers).map_err(|error| {
+            // Another thread may have withdrawn or freed it meanwhile.
+            let failure = match own_memory(ipc, &window, &wait) {
+                Some(Err(gone)) => gone,
+                _ => access_failure(&error),
+            };
+            refuse_all(&window, failure)
+        })?;
         return Ok(Reached::Own(base + window.first().offset_from_base()));
     }
     import_window(ipc, &window, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))

@@ -51,32 +51,31 @@
 //! | `state` | `ok` and one line that is the same when nothing leaked |
 //! | `held` | the same without opening a file: descriptors are only counted |
 
-use gpuipc::sys::DriverTable;
 mod at_once;
 mod bytes;
+mod context;
 mod cpu;
+mod exporting;
 mod hammer;
+mod importing;
 mod life;
 mod multicast;
 mod odd;
 mod race;
 mod refuse;
 mod register;
+mod state;
 
-use gpuipc::core::DeviceUuid;
-use gpuipc::{
-    Access, Buffer, DeviceId, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle,
-};
-use gpuipc::{
-    HandleType, ImportOptions, Ipc, Memory, RegisteredMemory, Reservation, Used, Verdict,
-};
-use gpuipc_emulated::{counters, faults};
-use gpuipc_tests::{from_hex, pattern_byte, to_hex};
+use exporting::export_options;
+use gpuipc::sys::DriverTable;
+use gpuipc::{Buffer, Driver, Error, ExportOptions, Exported, GpuIpcMem, GpuIpcMemHandle};
+use gpuipc::{ImportOptions, Ipc, Memory, RegisteredMemory, Reservation};
+use gpuipc_emulated::faults;
+use gpuipc_tests::{pattern_byte, to_hex};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, Write as _};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -530,8 +529,8 @@ impl Peer {
                 self.ipc()?.close_idle_connections();
                 Ok(String::new())
             }
-            "state" => Ok(state()),
-            "held" => Ok(held()),
+            "state" => Ok(state::state()),
+            "held" => Ok(state::held()),
             _ => Err("no such command".into()),
         }
     }
@@ -563,156 +562,6 @@ impl Peer {
 
     fn mapping_of(&self, id: u32) -> Result<&GpuIpcMem, NotOk> {
         self.mappings.get(&id).ok_or("no such mapping".into())
-    }
-
-    fn keep_place(&mut self, place: Arc<Reservation>) -> String {
-        let id = self.id();
-        let answer = format!("{id} {} {}", place.base(), place.size());
-        self.places.insert(id, place);
-        answer
-    }
-
-    /// `PLACE+OFFSET`.
-    fn place(&self, options: ImportOptions, value: &str) -> Result<ImportOptions, NotOk> {
-        let (id, offset) = value.split_once('+').ok_or("place is PLACE+OFFSET")?;
-        let number = |_| NotOk::from("place is PLACE+OFFSET");
-        let place = self.places.get(&id.parse().map_err(number)?);
-        let offset = offset.parse().map_err(number)?;
-        Ok(options.place(place.ok_or("no such place")?, offset))
-    }
-
-    fn export(&mut self, ptr: u64, len: usize, options: &ExportOptions) -> Result<String, NotOk> {
-        let exported = self.ipc()?.export(ptr, len, options)?;
-        let hex: Vec<String> = exported
-            .handles()
-            .iter()
-            .map(|handle| to_hex(&handle.encode()))
-            .collect();
-        let hex = hex.join(",");
-        let id = self.id();
-        self.offers.insert(id, exported);
-        Ok(format!("{id} {hex}"))
-    }
-
-    fn what_to_import(
-        &self,
-        words: &mut std::str::SplitWhitespace<'_>,
-    ) -> Result<(Vec<GpuIpcMemHandle>, ImportOptions), NotOk> {
-        let hex: String = word(words)?;
-        let mut handles = Vec::new();
-        for hex in hex.split(',') {
-            let bytes = from_hex(hex).ok_or("no hex digits")?;
-            handles.push(GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?);
-        }
-        Ok((handles, self.options(words)?))
-    }
-
-    fn options(&self, words: &mut std::str::SplitWhitespace<'_>) -> Result<ImportOptions, NotOk> {
-        let mut options = ImportOptions::default();
-        for option in words {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            options = match name {
-                "types" => options.types(&types_of(value)?),
-                "timeout" => options.timeout(Duration::from_millis(
-                    value.parse().map_err(|_| NotOk::from("timeout"))?,
-                )),
-                "device" => options.device(device_of(value)?),
-                "more" => {
-                    let more: Result<Vec<_>, _> = value.split(',').map(device_of).collect();
-                    options.more_devices(&more?)
-                }
-                "host" => options.host_access(true),
-                "place" => self.place(options, value)?,
-                "read-only" => options.access(Access::ReadOnly),
-                "live" => options.require_live(true),
-                "cancel" => {
-                    let after = value.parse().map_err(|_| NotOk::from("cancel"))?;
-                    let flag = Arc::new(AtomicBool::new(false));
-                    let set = Arc::clone(&flag);
-                    std::thread::spawn(move || {
-                        std::thread::sleep(Duration::from_millis(after));
-                        set.store(true, Ordering::Relaxed);
-                    });
-                    options.cancel(flag)
-                }
-                _ => return Err("no such option".into()),
-            };
-        }
-        Ok(options)
-    }
-
-    fn can_import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
-        let (handles, options) = self.what_to_import(words)?;
-        let ipc = self.ipc()?;
-        let outlook = ipc.can_import(&handles, &options);
-        ipc.close_idle_connections();
-        if let Some(problem) = outlook.problem {
-            return Err(problem.into());
-        }
-        let verdicts = outlook
-            .types
-            .iter()
-            .map(|(handle_type, verdict)| match verdict {
-                Verdict::No(attempt) => format!("No:{}", attempts(core::slice::from_ref(attempt))),
-                verdict => format!("{handle_type}/{verdict:?}"),
-            });
-        let verdicts: Vec<String> = verdicts.collect();
-        Ok(format!("{} {}", outlook.is_own, verdicts.join(",")))
-    }
-
-    fn import(&mut self, words: &mut std::str::SplitWhitespace<'_>) -> Result<String, NotOk> {
-        let (handles, options) = self.what_to_import(words)?;
-        let ipc = self.ipc()?;
-        let imported = ipc.import(&handles, &options);
-        if !self.keeps_connections {
-            ipc.close_idle_connections();
-        }
-        let mem = imported?;
-        let used = match mem.type_used() {
-            Used::Type(handle_type) => handle_type.name(),
-            Used::SameProcess => "SameProcess",
-        };
-        let id = self.id();
-        let answer = format!(
-            "{id} {} {used} {:?} {} {}",
-            mem.device_ptr(),
-            mem.liveness(),
-            mem.len(),
-            attempts(mem.attempts())
-        );
-        self.mappings.insert(id, mem);
-        Ok(answer)
-    }
-
-    /// With device 0's primary context current; none is afterwards.
-    fn in_context<T>(&self, work: impl FnOnce(Driver) -> Result<T, NotOk>) -> Result<T, NotOk> {
-        self.set_context("0")?;
-        let done = work(self.driver);
-        self.set_context("none")?;
-        done
-    }
-
-    /// Makes the primary context of a device this thread's, or none. The
-    /// context stays retained: it is the application's.
-    #[allow(unsafe_code)]
-    fn set_context(&self, which: &str) -> Result<String, NotOk> {
-        let context = if which == "none" {
-            None
-        } else {
-            let device: i32 = which.parse().map_err(|_| NotOk::from("no such device"))?;
-            let retain = table().primary_ctx_retain.ok_or("no retain call")?;
-            let mut context = gpuipc::sys::CuContext::NULL;
-            self.driver.init().map_err(Error::from)?;
-            // SAFETY: the entry is cuDevicePrimaryCtxRetain, and the pointer a local's.
-            let code = unsafe { retain(&mut context, device) };
-            if code != gpuipc::sys::CuResult::SUCCESS {
-                return Err("retain failed".into());
-            }
-            Some(context)
-        };
-        // SAFETY: the context was retained above, for good.
-        unsafe { self.driver.set_current_context(context) }.map_err(Error::from)?;
-        Ok(String::new())
     }
 
     /// Forks; the child uses and drops everything that it inherited.
@@ -809,34 +658,6 @@ fn threads(
     Ok(String::new())
 }
 
-/// `types=TYPE,..` and `on-demand`.
-fn export_options(words: &mut std::str::SplitWhitespace<'_>) -> Result<ExportOptions, NotOk> {
-    let mut options = ExportOptions::default();
-    for word in words {
-        options = match word.strip_prefix("types=") {
-            Some(types) => options.types(&types_of(types)?),
-            None if word == "on-demand" => options.fd_on_demand(true),
-            None => return Err("no such option".into()),
-        };
-    }
-    Ok(options)
-}
-
-/// A device by its ordinal, or by its UUID as 32 hex digits.
-fn device_of(word: &str) -> Result<DeviceId, NotOk> {
-    if let Ok(ordinal) = word.parse::<i32>() {
-        return Ok(ordinal.into());
-    }
-    let bytes = from_hex(word).and_then(|bytes| bytes.try_into().ok());
-    let uuid = bytes.map(|bytes| DeviceId::from(DeviceUuid(bytes)));
-    uuid.ok_or("no device".into())
-}
-
-fn types_of(names: &str) -> Result<Vec<HandleType>, NotOk> {
-    let types: Option<_> = names.split(',').map(HandleType::from_name).collect();
-    types.ok_or("no such type".into())
-}
-
 fn pattern(seed: u64, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     for (at, byte) in bytes.iter_mut().enumerate() {
@@ -854,38 +675,4 @@ fn same(bytes: &[u8], wanted: &[u8]) -> Result<String, NotOk> {
         None => Ok(String::new()),
         Some(index) => Err(NotOk(format!("wrong {index}"))),
     }
-}
-
-/// The driver's live objects and this process's open descriptors by what they are.
-fn state() -> String {
-    let mut files = BTreeMap::<String, u32>::new();
-    for entry in std::fs::read_dir("/proc/self/fd")
-        .expect("/proc is there")
-        .flatten()
-    {
-        if let Ok(target) = std::fs::read_link(entry.path()) {
-            // Without numbers that differ from time to time.
-            let target: String = target
-                .to_string_lossy()
-                .chars()
-                .filter(|c| !c.is_ascii_digit())
-                .collect();
-            *files.entry(target).or_default() += 1;
-        }
-    }
-    format!("{} | {files:?}", counters::read())
-}
-
-/// As [`state`], for a process that may open no file: a descriptor is asked for
-/// its position, which changes nothing.
-#[allow(unsafe_code)]
-fn held() -> String {
-    let is_open = |fd: &i32| {
-        // SAFETY: moves no position, and any number may be asked about.
-        let answer = unsafe { libc::lseek(*fd, 0, libc::SEEK_CUR) };
-        let error = std::io::Error::last_os_error().raw_os_error();
-        answer >= 0 || error != Some(libc::EBADF)
-    };
-    let open = (0..1024).filter(is_open).count();
-    format!("{} | {open} descriptors", counters::read())
 }

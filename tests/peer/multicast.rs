@@ -17,7 +17,8 @@
 //! | `mc-opt-in` | `ok`: the emulated driver is treated as a real one that is allowed |
 //! | `mc-loaded` | `ok true\|false`: whether the driver of `GPUIPC_LIBCUDA` is the emulated one |
 
-use crate::{NotOk, Peer, types_of, word};
+use crate::importing::types_of;
+use crate::{NotOk, Peer, word};
 use gpuipc::multicast::{
     Bound, BoundBuffer, Connection, Created, Heard, Imported, Joined, MESSAGE_BYTES, Multicast,
     Team,
