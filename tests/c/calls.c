@@ -301,12 +301,16 @@ static void *wait_for_the_silent(void *argument) {
     return NULL;
 }
 
-static void an_import_is_cancelled(gpuipc *ipc, const uint8_t *handle, const uint8_t *own) {
+/* `known` has imported from the exporter before: it would not have to ask it. */
+static void an_import_is_cancelled(gpuipc *known, const uint8_t *handle, const uint8_t *own) {
+    gpuipc *ipc;
     const struct timespec while_it_waits = {0, 100000000};
     gpuipc_cancel *cancel = UNTOUCHED;
-    waiting import = {ipc, handle, {0}, GPUIPC_OK, 0};
+    waiting import = {NULL, handle, {0}, GPUIPC_OK, 0};
     gpuipc_mem *mem;
     pthread_t thread;
+    OK(gpuipc_open(&ipc));
+    import.ipc = ipc;
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_cancel_new(NULL));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_cancel_set(NULL, 1));
     OK(gpuipc_cancel_new(&cancel));
@@ -322,11 +326,15 @@ static void an_import_is_cancelled(gpuipc *ipc, const uint8_t *handle, const uin
     /* It stays set: the next import does not even begin to wait. */
     wait_for_the_silent(&import);
     CHECK(import.status == GPUIPC_CANCELLED);
+    import.ipc = known;
+    wait_for_the_silent(&import);
+    CHECK(import.status == GPUIPC_CANCELLED);
     OK(gpuipc_cancel_set(cancel, 0));
     OK(gpuipc_import(ipc, own, GPUIPC_HANDLE_BYTES, &import.options, &mem));
     gpuipc_mem_free(mem);
     gpuipc_cancel_free(cancel);
     gpuipc_cancel_free(NULL);
+    gpuipc_close(ipc);
 }
 
 /* ---- log lines ----------------------------------------------------------------------- */

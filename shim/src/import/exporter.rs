@@ -85,7 +85,8 @@ impl<'a> Exporter<'a> {
     /// this one before, so that neither side's trust is in question; `None` where
     /// the broker must be asked.
     fn fetch_from(&self, broker: &mut Connection) -> Option<OwnedFd> {
-        if !self.has_number_at(broker) {
+        // An import that is over is refused as ever.
+        if !self.has_number_at(broker) || self.wait.left().is_err() {
             return None;
         }
         let process = Process::behind_socket(broker.process()?);
