@@ -3,6 +3,7 @@
 use super::BROKER_CLIENT;
 use super::changed::input;
 use super::made::{Seed, compare, golden};
+use super::made_broker_server::step;
 use gpuipc_fuzz::broker_client::{TIMEOUT, look};
 use gpuipc_fuzz::broker_server::{Step, bytes_of};
 use gpuipc_fuzz::change::Random;
@@ -16,15 +17,6 @@ const POOL: u8 = 4;
 const WAY_AROUND: u8 = 1;
 const REQUIRE_LIVE: u8 = 2;
 const HANGS_UP: u8 = 8;
-
-fn step(what: u8, which: u8, at: u8, bytes: &[u8]) -> Step {
-    Step {
-        what,
-        which,
-        at,
-        bytes: bytes.to_vec(),
-    }
-}
 
 /// A status, with descriptors: how many in the upper half, which in the lower.
 fn status(status: u8, which: u8) -> Step {

@@ -6,7 +6,7 @@ use super::made::{Seed, compare, golden};
 use gpuipc_fuzz::broker_server::{Step, bytes_of};
 use gpuipc_fuzz::change::Random;
 
-fn step(what: u8, which: u8, at: u8, bytes: &[u8]) -> Step {
+pub(super) fn step(what: u8, which: u8, at: u8, bytes: &[u8]) -> Step {
     Step {
         what,
         which,

@@ -3,9 +3,10 @@
 //!
 //! Two windows share a mapping if every byte of their handles is equal but for
 //! those that say which part of the allocation they are, and the same devices map
-//! it with the same rights, by importers that trust the same users. So a forged handle cannot reach an honest one's
-//! mapping: it would have to have the honest one's token. No lock is held during a
-//! driver call; who wants what another thread is mapping waits for that one only.
+//! it with the same rights, by importers that trust the same users. So a forged
+//! handle cannot reach an honest one's mapping: it would have to have the honest
+//! one's token. No lock is held during a driver call; who wants what another thread
+//! is mapping waits for that one only.
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::context;

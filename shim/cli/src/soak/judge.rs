@@ -4,6 +4,7 @@
 use super::notice::{Disturbance, Disturbances};
 use gpuipc::sys::CuResult;
 use gpuipc::{Attempt, Code, DriverCause, Error, Reason, Step};
+use gpuipc_emulated::faults::RANDOM_CODES;
 use rustix::io::Errno;
 
 /// What is known about a call that failed.
@@ -27,16 +28,6 @@ impl Situation {
         self.own.has(what) || self.exporter.has(what)
     }
 }
-
-/// Codes of the faults.
-const FAULTS: [CuResult; 6] = [
-    CuResult::INVALID_VALUE,
-    CuResult::OUT_OF_MEMORY,
-    CuResult::OPERATING_SYSTEM,
-    CuResult::NOT_PERMITTED,
-    CuResult::NOT_SUPPORTED,
-    CuResult::UNKNOWN,
-];
 
 /// Codes with which a driver says that it gets no descriptor.
 const NO_DESCRIPTOR: [CuResult; 3] = [
@@ -83,7 +74,7 @@ pub(super) fn explains(situation: &Situation, error: &Error) -> bool {
 fn explains_code(situation: &Situation, code: Code) -> bool {
     match code {
         Code::Driver(code) => {
-            let faults = situation.own.has(Disturbance::Faults) && FAULTS.contains(&code);
+            let faults = situation.own.has(Disturbance::Faults) && RANDOM_CODES.contains(&code);
             let full = situation.own.has(Disturbance::Descriptors) && NO_DESCRIPTOR.contains(&code);
             faults || full
         }

@@ -22,6 +22,7 @@ mod random;
 mod rules;
 mod wrap;
 
+pub use random::CODES as RANDOM_CODES;
 pub use wrap::wrap;
 
 use gpuipc::sys::CuResult;

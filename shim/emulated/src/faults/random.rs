@@ -3,8 +3,9 @@
 use crate::table::Call;
 use gpuipc::sys::CuResult;
 
-/// Codes that a driver may give for nearly every call.
-const CODES: [CuResult; 6] = [
+/// The codes with which calls fail by chance ([`random`](super::random())): those that a
+/// driver may give for nearly every call.
+pub const CODES: [CuResult; 6] = [
     CuResult::INVALID_VALUE,
     CuResult::OUT_OF_MEMORY,
     CuResult::OPERATING_SYSTEM,
