@@ -202,8 +202,7 @@ impl Folder {
                 Some(early) => early,
                 None => continue,
             };
-            // An early name does not listen for a moment, and is none any more
-            // in the next.
+            // An early name is a file for a moment before its socket is bound to it.
             if (!early || is_old(&entry)) && is_dead(&entry.path()) {
                 // Another sweep may have been first.
                 let _ = std::fs::remove_file(entry.path());
@@ -251,15 +250,21 @@ fn users_with_folders() -> Vec<u32> {
         .collect()
 }
 
-/// Whether a socket file has no listener any more.
+/// Whether nobody listens at a socket's file any more.
+///
+/// Asked without a connection first: of many processes that start at once each sweeps,
+/// and connections of theirs would take the places of importers. A socket of another type
+/// is refused with EPROTOTYPE where one is bound, with ECONNREFUSED where none is
+/// (`connect(2)`). A kernel that refuses both alike, as gVisor does, is asked again.
 fn is_dead(path: &Path) -> bool {
-    let Ok(socket) = new_socket() else {
-        return false;
+    let refuses = |kind| {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)
     };
-    let Ok(address) = SocketAddrUnix::new(path) else {
-        return false;
-    };
-    connect(&socket, &address) == Err(Errno::CONNREFUSED)
+    [SocketType::DGRAM, SocketType::SEQPACKET]
+        .into_iter()
+        .all(|kind| refuses(kind) == Err(Errno::CONNREFUSED))
 }
 
 /// The host's boot id as the beginning of a file name: its first 32 bits.
@@ -282,5 +287,39 @@ impl Drop for SocketFile {
         {
             log::warn!(target: "gpuipc::broker", "undo: removing {} failed: {error}", self.path.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::accept;
+
+    fn random() -> Endpoint {
+        Endpoint(crate::identity::random_bytes().expect("random bytes"))
+    }
+
+    #[test]
+    fn a_start_disturbs_no_living_broker_and_removes_a_dead_one_s_name() {
+        let path = std::env::temp_dir().join(format!("gpuipc-{}", random()));
+        let folder = Folder::of_this_user(Some(&path));
+        let start = || {
+            folder
+                .listen(random(), &Trust::SameUser)
+                .expect("it listens")
+        };
+        let (living, living_file) = start();
+        let (dead, dead_file) = start();
+        // As if it had been killed: the name stays.
+        let dead_path = dead_file.path.clone();
+        core::mem::forget(dead_file);
+        drop(dead);
+        let newest = start();
+        assert!(living_file.path.exists());
+        assert!(!dead_path.exists());
+        // Three starts have looked at it, and it knows of none.
+        assert_eq!(accept(&living).map(drop), Err(Errno::AGAIN));
+        drop((newest, living_file));
+        std::fs::remove_dir(&path).expect("the folder is empty");
     }
 }
