@@ -5,6 +5,7 @@ use super::actor::Actor;
 use super::dice::Dice;
 use super::offer::{Body, Offer};
 use super::tally::Deed;
+use super::trouble::Trouble;
 use crate::driver::Kind;
 use crate::output::Failure;
 use crate::pattern::{self, Sink};
@@ -194,7 +195,8 @@ impl Actor {
         let Some(ipc) = self.ipc(Deed::Export) else {
             return;
         };
-        let options = ExportOptions::default().fd_on_demand(self.dice.one_in(3));
+        let on_demand = self.dice.one_in(3) && !self.stage.without.contains(&Trouble::Demand);
+        let options = ExportOptions::default().fd_on_demand(on_demand);
         let (body, held) = if self.dice.one_in(4) {
             let transports = self.dice.one_in(2);
             let registered = register(&ipc, (ptr, len), transports, &options);
@@ -257,6 +259,7 @@ impl Actor {
         let ground = &self.stage.ground;
         let Group {
             name,
+            memory,
             mut buffer,
             mut windows,
             ..
@@ -268,7 +271,7 @@ impl Actor {
             self.judge_file("an offer's file", begun, removed);
         }
         if self.dice.one_in(2) {
-            self.free(&name, buffer.take());
+            self.free(Deed::Free, &name, memory, buffer.take());
         }
         while !windows.is_empty() {
             let index = self.dice.below(windows.len());
@@ -277,18 +280,18 @@ impl Actor {
             drop(window.held);
             self.stage.counting.done(Deed::Withdraw);
         }
-        self.free(&name, buffer);
+        self.free(Deed::Free, &name, memory, buffer);
         // It is not there where no descriptor was left to make it.
         let _ = fs::remove_file(self.stage.ground.memory().join(&name));
     }
 
-    fn free(&self, name: &str, buffer: Option<Buffer>) {
+    fn free(&self, deed: Deed, name: &str, memory: Memory, buffer: Option<Buffer>) {
         let Some(buffer) = buffer else { return };
-        self.begin(Deed::Free, name);
+        self.begin(deed, &format!("{name} {memory}"));
         // As above.
         let _ = fs::remove_file(self.stage.ground.buffers().join(name));
         drop(buffer);
-        self.stage.counting.done(Deed::Free);
+        self.stage.counting.done(deed);
     }
 
     /// Frees VMM memory that stays on offer, and must stay what it is for importers.
@@ -299,11 +302,8 @@ impl Actor {
         let Some(group) = self.groups.iter_mut().find(keeps) else {
             return self.verify();
         };
-        let (name, buffer) = (group.name.clone(), group.buffer.take());
-        self.begin(Deed::FreeOnOffer, &name);
-        let _ = fs::remove_file(self.stage.ground.buffers().join(&name));
-        drop(buffer);
-        self.stage.counting.done(Deed::FreeOnOffer);
+        let (name, memory, buffer) = (group.name.clone(), group.memory, group.buffer.take());
+        self.free(Deed::FreeOnOffer, &name, memory, buffer);
     }
 }
 

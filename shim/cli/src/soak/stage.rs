@@ -9,11 +9,12 @@ use super::trouble::Trouble;
 use crate::driver::Kind;
 use gpuipc::{Driver, Ipc, IpcOptions};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Failures that one worker tells; more would only repeat them.
 const MOST_FAILURES: u32 = 5;
@@ -167,9 +168,9 @@ impl<Thing> Stage<Thing> {
         }
     }
 
-    /// Tells how far it is, and what takes longest.
+    /// Tells how far it is, and what the threads are at: what takes longest first.
     pub(super) fn report(&self) {
-        let longest = self.desks.iter().enumerate().filter_map(|(thread, desk)| {
+        let doing = self.desks.iter().enumerate().filter_map(|(thread, desk)| {
             let desk = lock(desk);
             let took = desk.since?.elapsed();
             Some((
@@ -177,12 +178,15 @@ impl<Thing> Stage<Thing> {
                 format!("thread {thread}, step {}: {}", desk.step, desk.what),
             ))
         });
-        let longest = longest.max_by_key(|(took, _)| *took).unwrap_or_default();
+        let mut doing: Vec<_> = doing.collect();
+        doing.sort_by_key(|(took, _)| Reverse(*took));
+        let longest = doing.first().map_or(Duration::ZERO, |(took, _)| *took);
+        let words: Vec<String> = doing.into_iter().map(|(_, what)| what).collect();
         tell(&json!({
             "say": "report",
             "tally": self.counting.lock().to_json(),
-            "doing": longest.1,
-            "doing_ms": u64::try_from(longest.0.as_millis()).unwrap_or(u64::MAX),
+            "doing": words.join("; "),
+            "doing_ms": u64::try_from(longest.as_millis()).unwrap_or(u64::MAX),
         }));
     }
 }

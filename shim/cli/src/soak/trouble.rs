@@ -18,6 +18,8 @@ pub(super) enum Trouble {
     Faults,
     /// Forked children
     Forks,
+    /// Descriptors that the broker's thread makes when one is asked for
+    Demand,
 }
 
 /// As the option wants them.
