@@ -47,7 +47,9 @@ impl Buffer {
         match self.kind {
             Kind::Small | Kind::Large => &[HandleType::RuntimeIpc],
             Kind::VmmFabric => &[HandleType::PosixFd, HandleType::Fabric],
-            Kind::VmmFd | Kind::Segments | Kind::Pool | Kind::Beside => &[HandleType::PosixFd],
+            Kind::VmmFd | Kind::HostNuma | Kind::Segments | Kind::Pool | Kind::Beside => {
+                &[HandleType::PosixFd]
+            }
         }
     }
 
@@ -56,7 +58,10 @@ impl Buffer {
     }
 
     pub(crate) fn is_vmm(&self) -> bool {
-        matches!(self.kind, Kind::VmmFd | Kind::VmmFabric | Kind::Segments)
+        matches!(
+            self.kind,
+            Kind::VmmFd | Kind::VmmFabric | Kind::HostNuma | Kind::Segments
+        )
     }
 
     /// The allocations that a window of the region lies in.

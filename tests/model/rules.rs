@@ -268,6 +268,7 @@ pub(crate) const fn memory(kind: Kind) -> &'static str {
         Kind::VmmFd => "vmm-fd",
         Kind::Small | Kind::Large => "cuda-malloc",
         Kind::VmmFabric => "vmm-fabric",
+        Kind::HostNuma => "host-numa",
         Kind::Segments => "segments",
         Kind::Pool | Kind::Beside => "pool",
     }

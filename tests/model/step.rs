@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     /// `cuMemAlloc`, in a block of its own.
     Large,
     VmmFabric,
+    /// On a host NUMA node.
+    HostNuma,
     Segments,
     /// A new pool.
     Pool,
@@ -108,6 +110,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         Just(Kind::Small),
         Just(Kind::Large),
         Just(Kind::VmmFabric),
+        Just(Kind::HostNuma),
         Just(Kind::Segments),
         Just(Kind::Pool),
         Just(Kind::Beside),
