@@ -32,6 +32,7 @@ const fn export() -> Step {
         len: usize::MAX >> 1,
         types: Vec::new(),
         on_demand: false,
+        registered: false,
     }
 }
 

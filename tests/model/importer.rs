@@ -21,9 +21,15 @@ impl Play<'_> {
         asked.push_str(if options.read_only { " read-only" } else { "" });
         self.say(life, &format!("import O{}{asked}", export + 1));
         let expected = self.model.import(life, export, options);
-        let handles = self.model.exports[export].handles.iter();
-        let hex: Vec<String> = handles.map(|handle| to_hex(&handle.encode())).collect();
-        let answer = self.ask(life, &format!("import {}{asked}", hex.join(",")));
+        let line = match &self.model.exports[export].registered {
+            Some(form) => format!("deserialize {form}{asked}"),
+            None => {
+                let handles = self.model.exports[export].handles.iter();
+                let hex: Vec<String> = handles.map(|handle| to_hex(&handle.encode())).collect();
+                format!("import {}{asked}", hex.join(","))
+            }
+        };
+        let answer = self.ask(life, &line);
         self.model.lives[life].has_ipc = true;
         self.ground.counts.imports += 1;
         let (seen, used) = match expected {
@@ -61,15 +67,26 @@ impl Play<'_> {
         } = self.model.exports[export];
         let at = self.model.buffers[buffer].at + start;
         let liveness = self.model.liveness(export, seen == Seen::Own);
-        let wanted = format!("mapped by {used}, {liveness}, {len} bytes");
+        let is_registered = self.model.exports[export].registered.is_some();
+        let wanted = match (is_registered, seen) {
+            (false, _) => format!("mapped by {used}, {liveness}, {len} bytes"),
+            // A bare pointer.
+            (true, Seen::Own) => "own, no transport, no error".to_owned(),
+            (true, Seen::By(_)) => format!("{used}, no transport, no error"),
+        };
         let all: Vec<&str> = answer.split(' ').collect();
-        let ["ok", id, ptr, by, says, bytes, _] = all.as_slice() else {
-            return deviation(wanted, answer);
+        let (id, ptr, came) = match (is_registered, all.as_slice()) {
+            (false, ["ok", id, ptr, by, says, bytes, _]) => {
+                (id, ptr, format!("mapped by {by}, {says}, {bytes} bytes"))
+            }
+            (true, ["ok", id, ptr, by, "-", "-"]) => {
+                (id, ptr, format!("{by}, no transport, no error"))
+            }
+            _ => return deviation(wanted, answer),
         };
         let (Ok(id), Ok(ptr)) = (id.parse(), ptr.parse::<u64>()) else {
             return deviation(wanted, answer);
         };
-        let came = format!("mapped by {by}, {says}, {bytes} bytes");
         if came != wanted {
             return deviation(wanted, came);
         }
@@ -127,7 +144,8 @@ impl Play<'_> {
             start, len, buffer, ..
         } = self.model.exports[export];
         let bytes = self.model.buffers[buffer].bytes[start..start + len].to_vec();
-        self.same(life, &format!("mapping {id} 0"), &bytes)
+        let what = self.held_as(mapping);
+        self.same(life, &format!("{what} {id} 0"), &bytes)
             .map_err(|different| in_what(different, &m(mapping)))
     }
 
@@ -170,7 +188,8 @@ impl Play<'_> {
             start, len, buffer, ..
         } = self.model.exports[export];
         self.say(life, &format!("write {} with {seed}", m(mapping)));
-        let answer = self.ask(life, &format!("put mapping {id} 0 {len} {seed}"));
+        let what = self.held_as(mapping);
+        let answer = self.ask(life, &format!("put {what} {id} 0 {len} {seed}"));
         if !self.model.may_write(mapping) {
             // A driver does not refuse to copy into host memory: it ends the process.
             let told = match self.model.buffers[buffer].kind {
@@ -217,9 +236,19 @@ impl Play<'_> {
     pub(crate) fn drop_mapping(&mut self, mapping: usize) -> Done {
         let Mapping { life, id, .. } = self.model.mappings[mapping];
         self.say(life, &format!("drop {}", m(mapping)));
-        self.ok(life, &format!("drop mapping {id}"))?;
+        let what = self.held_as(mapping);
+        self.ok(life, &format!("drop {what} {id}"))?;
         self.model.drop_mapping(mapping);
         Ok(())
+    }
+
+    /// The peer's word for what holds a mapping.
+    fn held_as(&self, mapping: usize) -> &'static str {
+        let export = self.model.mappings[mapping].export;
+        match self.model.exports[export].registered {
+            Some(_) => "registered",
+            None => "mapping",
+        }
     }
 }
 

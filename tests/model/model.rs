@@ -89,6 +89,8 @@ pub(crate) struct Offering {
 #[derive(Debug)]
 pub(crate) struct Export {
     pub(crate) id: u32,
+    /// Of registered memory its form, in hex digits.
+    pub(crate) registered: Option<String>,
     pub(crate) handles: Vec<GpuIpcMemHandle>,
     pub(crate) buffer: usize,
     /// In the region.
@@ -124,7 +126,7 @@ pub(crate) enum Seen {
     By(usize),
 }
 
-/// What `import` gave.
+/// What `import` or `deserialize` gave.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pub(crate) life: usize,

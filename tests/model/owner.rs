@@ -4,11 +4,17 @@ use crate::model::{Buffer, Export, PIECE, REGION};
 use crate::play::{Done, Play, b, deviation, pattern, words};
 use crate::rules::memory;
 use crate::step::Kind;
-use gpuipc_core::{GpuIpcMemHandle, HandleType};
-use gpuipc_tests::handle_of;
+use gpuipc_core::{GpuIpcMemHandle, HandleType, RegisteredMemoryRef};
+use gpuipc_tests::{from_hex, handle_of};
 
 /// Buffers of one process at a time.
 const MOST_BUFFERS: usize = 5;
+
+/// A window of a region.
+const fn window(start: usize, len: usize) -> (usize, usize) {
+    let start = start % REGION;
+    (start, 1 + len % (REGION - start))
+}
 
 impl Play<'_> {
     pub(crate) fn alloc(&mut self, seat: usize, kind: Kind, longer: bool) -> Done {
@@ -85,8 +91,7 @@ impl Play<'_> {
         asked: &[HandleType],
         on_demand: bool,
     ) -> Done {
-        let start = start % REGION;
-        let len = 1 + len % (REGION - start);
+        let (start, len) = window(start, len);
         let Buffer { life, id, at, .. } = self.model.buffers[buffer];
         let from = at + start;
         let options = words(asked) + if on_demand { " on-demand" } else { "" };
@@ -94,8 +99,7 @@ impl Play<'_> {
         self.say(life, &format!("export {} {window}{options}", b(buffer)));
         let answer = self.ask(life, &format!("export {id} {from} {len}{options}"));
         self.model.lives[life].has_ipc = true;
-        let types = self.model.types_of(buffer, asked);
-        if types.is_empty() {
+        if self.model.types_of(buffer, asked).is_empty() {
             return match answer.split(' ').nth(1) {
                 Some("NOT_EXPORTABLE") => Ok(()),
                 _ => deviation("NOT_EXPORTABLE", answer),
@@ -109,12 +113,53 @@ impl Play<'_> {
         let Some((id, handles)) = found else {
             return deviation("an offer", answer);
         };
+        self.offered(buffer, (start, len), asked, (id, None, handles))
+    }
+
+    /// The same as registered memory.
+    pub(crate) fn register(&mut self, buffer: usize, (start, len): (usize, usize)) -> Done {
+        let (start, len) = window(start, len);
+        let Buffer {
+            life, address, at, ..
+        } = self.model.buffers[buffer];
+        let from = at + start;
+        self.say(
+            life,
+            &format!("register {} [{from}..{})", b(buffer), from + len),
+        );
+        let answer = self.ask(life, &format!("register {} {len} -", address + from as u64));
+        self.model.lives[life].has_ipc = true;
+        let found = answer.strip_prefix("ok ").and_then(|rest| {
+            let (id, hex) = rest.split_once(' ')?;
+            let bytes = from_hex(hex)?;
+            let handles = RegisteredMemoryRef::decode(&bytes)
+                .ok()?
+                .handles()
+                .collect();
+            Some((id.parse().ok()?, Some(hex.to_owned()), handles))
+        });
+        match found {
+            Some(found) => self.offered(buffer, (start, len), &[], found),
+            None => deviation("registered memory", answer),
+        }
+    }
+
+    /// Notes an offer, and looks at its handles.
+    fn offered(
+        &mut self,
+        buffer: usize,
+        (start, len): (usize, usize),
+        asked: &[HandleType],
+        (id, registered, handles): (u32, Option<String>, Vec<GpuIpcMemHandle>),
+    ) -> Done {
         let number = self.model.exports.len();
         self.result(&format!(" -> O{}", number + 1));
+        let types = self.model.types_of(buffer, asked);
         let offerings = self.model.offer(buffer, (start, len), asked);
         let pieces = offerings.len();
         self.model.exports.push(Export {
             id,
+            registered,
             buffer,
             start,
             len,
@@ -145,10 +190,13 @@ impl Play<'_> {
     pub(crate) fn drop_offer(&mut self, export: usize) -> Done {
         let life = self.model.life_of_export(export);
         self.say(life, &format!("drop O{}", export + 1));
-        self.ok(
-            life,
-            &format!("drop offer {}", self.model.exports[export].id),
-        )?;
+        let Export { id, registered, .. } = &self.model.exports[export];
+        let what = match registered {
+            Some(_) => "registered",
+            None => "offer",
+        };
+        let line = format!("drop {what} {id}");
+        self.ok(life, &line)?;
         self.model.drop_export(export);
         Ok(())
     }

@@ -94,9 +94,13 @@ impl Play<'_> {
                 len,
                 types,
                 on_demand,
-            } => self.buffer(*buffer).map_or(Ok(()), |buffer| {
-                self.export(buffer, (*start, *len), types, *on_demand)
-            }),
+                registered,
+            } => self
+                .buffer(*buffer)
+                .map_or(Ok(()), |buffer| match registered {
+                    false => self.export(buffer, (*start, *len), types, *on_demand),
+                    true => self.register(buffer, (*start, *len)),
+                }),
             Step::Import {
                 process,
                 offer,

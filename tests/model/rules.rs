@@ -218,10 +218,13 @@ impl Model {
 
     /// Whether a mapping shows what the model says. What holds no reference shows
     /// the memory only as long as its owner has it; after that nothing is promised.
+    /// The own process's registered memory is a bare pointer, by which nobody copies.
     pub(crate) fn is_promised(&self, mapping: usize) -> bool {
         let mapping = &self.mappings[mapping];
-        let buffer = &self.buffers[self.exports[mapping.export].buffer];
-        buffer.is_vmm() && mapping.seen != Seen::Own || !buffer.is_freed
+        let export = &self.exports[mapping.export];
+        let buffer = &self.buffers[export.buffer];
+        let is_own = mapping.seen == Seen::Own;
+        !(is_own && export.registered.is_some()) && (buffer.is_vmm() && !is_own || !buffer.is_freed)
     }
 
     /// Whether a mapping may be written.

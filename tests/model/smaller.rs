@@ -114,6 +114,11 @@ fn plainer_steps(step: &Step) -> Vec<Step> {
                     }
                 },
                 |plainer: &mut Step| {
+                    if let Step::Export { registered, .. } = plainer {
+                        *registered = false;
+                    }
+                },
+                |plainer: &mut Step| {
                     if let Step::Export { start, .. } = plainer {
                         *start = 0;
                     }

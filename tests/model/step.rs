@@ -46,6 +46,8 @@ pub(crate) enum Step {
         len: usize,
         types: Vec<HandleType>,
         on_demand: bool,
+        /// As registered memory: for all types, with descriptors that are kept.
+        registered: bool,
     },
     /// `offer` counts all that were ever made.
     Import {
@@ -151,13 +153,19 @@ fn alloc() -> impl Strategy<Value = Step> {
 
 fn export() -> impl Strategy<Value = Step> {
     let place = || 0..1_usize << 16;
-    (0..8_usize, place(), place(), types(), any::<bool>()).prop_map(
-        |(buffer, start, len, types, on_demand)| Step::Export {
+    let how = (
+        types(),
+        any::<bool>(),
+        prop_oneof![3 => Just(false), 1 => Just(true)],
+    );
+    (0..8_usize, place(), place(), how).prop_map(
+        |(buffer, start, len, (types, on_demand, registered))| Step::Export {
             buffer,
             start,
             len,
             types,
             on_demand,
+            registered,
         },
     )
 }

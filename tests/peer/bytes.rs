@@ -9,13 +9,15 @@ type Words<'a, 'b> = &'a mut std::str::SplitWhitespace<'b>;
 enum What {
     Buffer(u32),
     Mapping(u32),
+    Registered(u32),
 }
 
-/// `buffer` or `mapping`, and its number.
+/// `buffer`, `mapping` or `registered`, and its number.
 fn what(words: Words<'_, '_>) -> Result<What, NotOk> {
     match word::<String>(words)?.as_str() {
         "buffer" => Ok(What::Buffer(word(words)?)),
         "mapping" => Ok(What::Mapping(word(words)?)),
+        "registered" => Ok(What::Registered(word(words)?)),
         _ => Err("neither a buffer nor a mapping".into()),
     }
 }
@@ -28,6 +30,7 @@ pub(crate) fn put(peer: &Peer, words: Words<'_, '_>) -> Result<String, NotOk> {
     match what {
         What::Buffer(id) => peer.buffer_of(id)?.write(offset, &bytes)?,
         What::Mapping(id) => peer.mapping_of(id)?.write(offset, &bytes)?,
+        What::Registered(id) => peer.registered_mapping(id)?.write(offset, &bytes)?,
     }
     Ok(String::new())
 }
@@ -39,6 +42,7 @@ fn read(peer: &Peer, words: Words<'_, '_>) -> Result<Vec<u8>, NotOk> {
     match what {
         What::Buffer(id) => peer.buffer_of(id)?.read(offset, &mut bytes)?,
         What::Mapping(id) => peer.mapping_of(id)?.read(offset, &mut bytes)?,
+        What::Registered(id) => peer.registered_mapping(id)?.read(offset, &mut bytes)?,
     }
     Ok(bytes)
 }

@@ -564,6 +564,12 @@ impl Peer {
         self.mappings.get(&id).ok_or("no such mapping".into())
     }
 
+    /// The mapping of another process's registered memory.
+    fn registered_mapping(&self, id: u32) -> Result<&GpuIpcMem, NotOk> {
+        let memory = self.registered.get(&id).ok_or("no such memory")?;
+        memory.mapping().ok_or("not mapped".into())
+    }
+
     /// Forks; the child uses and drops everything that it inherited.
     #[allow(unsafe_code)]
     fn fork(&mut self) -> String {

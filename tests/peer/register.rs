@@ -65,8 +65,7 @@ pub(crate) fn deserialize(
 /// `read-registered ID SEED OFFSET`: through the mapping.
 pub(crate) fn read(peer: &Peer, words: &mut SplitWhitespace<'_>) -> Result<String, NotOk> {
     let id: u32 = word(words)?;
-    let memory = peer.registered.get(&id).ok_or("no such memory")?;
-    let mapping = memory.mapping().ok_or("not mapped")?;
+    let mapping = peer.registered_mapping(id)?;
     let mut bytes = vec![0; mapping.len()];
     mapping.read(0, &mut bytes)?;
     same(&bytes, &pattern(word(words)?, word(words)?, bytes.len()))

@@ -77,6 +77,12 @@ fn the_owner_s_import_for_reading_only_takes_no_right_away() {
         let rights = pair.exporter.ok(&format!("access-at {ptr} {device}"));
         assert_eq!(rights.trim(), "3", "device {device}");
     }
+    // A pool's rights are never to read alone.
+    let (buffer, ptr) = pair.exporter.alloc("pool", LEN);
+    let (_, hex) = register(&mut pair.exporter, ptr, 100, "-");
+    let [_, data, used, ..] = deserialize(&mut pair.exporter, &hex, "read-only");
+    assert_eq!((data, used.as_str()), (ptr.to_string(), "own"));
+    pair.exporter.ok(&format!("fill {buffer} 7"));
 }
 
 #[test]

@@ -9,7 +9,11 @@ use crate::sys::{CuDevicePtr, CuMemAccessDesc, CuMemPool, access, pointer_attrib
 use gpuipc_core::{Attributes, TypeFlags};
 
 /// Gives the importing devices access to memory that lies at `base`, where they
-/// lack it. Legacy memory has none to give: `cuCtxEnablePeerAccess` is its owner's.
+/// lack it: all of it, also for an import that only reads. Nothing here keeps the
+/// memory at its address: were its owner to free it now, another allocation of this
+/// process, there instead, must not lose a right; and a pool has no right to read
+/// alone (seen on an H200, driver 580). Legacy memory has none to give:
+/// `cuCtxEnablePeerAccess` is its owner's.
 pub(crate) fn give(
     driver: Driver,
     window: &Window<'_>,
@@ -26,24 +30,27 @@ pub(crate) fn give(
         if segment.attributes().contains(Attributes::MEM_POOL) {
             let raw = driver.pointer_attribute(pointer_attribute::MEMPOOL_HANDLE, here)?;
             let pool = CuMemPool(usize::try_from(raw).unwrap_or_default());
+            let rights: Vec<_> = importers.rights(None).into_iter().map(all_of).collect();
             // SAFETY: the driver's pool of memory that is allocated: it was found
             // on offer and unchanged just before, and a pool lives as long as its
             // memory.
-            unsafe { driver.pool_set_access(pool, &importers.rights(None)) }?;
+            unsafe { driver.pool_set_access(pool, &rights) }?;
             continue;
         }
-        // Those that have it keep what they have; the others get all of it, also for
-        // an import that only reads. Nothing here keeps the memory at its address:
-        // were its owner to free it now, another allocation of this process, there
-        // instead, must not lose a right.
         for right in importers.rights(segment.numa_node()) {
             let has = driver.mem_access(here, right.location)?;
             if has & u64::from(right.flags) != u64::from(right.flags) {
                 let size = usize::try_from(segment.base_size()).unwrap_or(usize::MAX);
-                let flags = access::READ_WRITE;
-                driver.mem_set_access(here, size, &[CuMemAccessDesc { flags, ..right }])?;
+                driver.mem_set_access(here, size, &[all_of(right)])?;
             }
         }
     }
     Ok(())
+}
+
+const fn all_of(right: CuMemAccessDesc) -> CuMemAccessDesc {
+    CuMemAccessDesc {
+        flags: access::READ_WRITE,
+        ..right
+    }
 }
