@@ -19,6 +19,13 @@ impl Play<'_> {
         let mut asked = words(&options.types);
         asked.push_str(if options.live { " live" } else { "" });
         asked.push_str(if options.read_only { " read-only" } else { "" });
+        asked.push_str(if options.host { " host" } else { "" });
+        if let Some(device) = options.device {
+            asked.push_str(&format!(" device={device}"));
+        }
+        if options.more {
+            asked.push_str(&format!(" more={}", 1 - options.first()));
+        }
         self.say(life, &format!("import O{}{asked}", export + 1));
         let expected = self.model.import(life, export, options);
         let line = match &self.model.exports[export].registered {

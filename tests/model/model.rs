@@ -111,6 +111,8 @@ pub(crate) struct Mapped {
     /// Types that had failed before.
     pub(crate) failed: Vec<HandleType>,
     pub(crate) read_only: bool,
+    /// The GPU that maps, whether the other one has access, and whether the CPU has.
+    pub(crate) who: (i32, bool, bool),
     /// The offering whose other windows find it; nobody's of a pool or of several pieces.
     pub(crate) found_by: Option<usize>,
     /// Windows that use it.

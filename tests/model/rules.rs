@@ -69,6 +69,7 @@ impl Model {
                         used,
                         failed,
                         read_only: options.read_only,
+                        who: who(options),
                         found_by,
                         uses: 0,
                     });
@@ -97,6 +98,7 @@ impl Model {
                 && mapped.life == life
                 && mapped.found_by == Some(offering)
                 && mapped.read_only == options.read_only
+                && mapped.who == who(options)
                 && order.contains(&mapped.used)
                 && before.all(|wanted| mapped.failed.contains(wanted))
                 && (!options.live || mapped.used != HandleType::RuntimeIpc)
@@ -122,6 +124,8 @@ impl Model {
         let buffer = &self.buffers[wanted.buffer];
         match used {
             _ if options.read_only && !buffer.is_vmm() => Err(vec![NONE_WORKED]),
+            _ if options.host && buffer.kind != Kind::HostNuma => Err(vec![NONE_WORKED]),
+            HandleType::RuntimeIpc if options.more => Err(vec![NONE_WORKED]),
             HandleType::RuntimeIpc => self.legacy(export, buffer),
             HandleType::PosixFd if buffer.is_pooled() => self.pooled(life, export, buffer),
             // The offer keeps the memory, whatever its owner frees.
@@ -244,6 +248,11 @@ impl Model {
             "MemoryUnchanged"
         }
     }
+}
+
+/// Who gets access.
+fn who(options: &Options) -> (i32, bool, bool) {
+    (options.first(), options.more, options.host)
 }
 
 /// What the whole import may say, where each type that was tried says one of some

@@ -168,6 +168,18 @@ fn plainer_options(options: &Options) -> Vec<Options> {
             read_only: false,
             ..options.clone()
         },
+        Options {
+            device: None,
+            ..options.clone()
+        },
+        Options {
+            more: false,
+            ..options.clone()
+        },
+        Options {
+            host: false,
+            ..options.clone()
+        },
     ]
 }
 

@@ -97,6 +97,19 @@ pub(crate) struct Options {
     pub(crate) types: Vec<HandleType>,
     pub(crate) live: bool,
     pub(crate) read_only: bool,
+    /// The GPU; without one the memory's own, which is GPU 0.
+    pub(crate) device: Option<i32>,
+    /// Access for the other GPU, too.
+    pub(crate) more: bool,
+    /// Access for the CPU.
+    pub(crate) host: bool,
+}
+
+impl Options {
+    /// The GPU that maps.
+    pub(crate) fn first(&self) -> i32 {
+        self.device.unwrap_or(0)
+    }
 }
 
 /// A script, and the order in which all is given back after it.
@@ -132,10 +145,17 @@ fn types() -> impl Strategy<Value = Vec<HandleType>> {
 
 fn options() -> impl Strategy<Value = Options> {
     let seldom = || proptest::bool::weighted(0.15);
-    (types(), seldom(), seldom()).prop_map(|(types, live, read_only)| Options {
-        types,
-        live,
-        read_only,
+    let device = prop_oneof![6 => Just(None), 1 => Just(Some(0)), 2 => Just(Some(1))];
+    let who = (device, seldom(), seldom());
+    (types(), seldom(), seldom(), who).prop_map(|(types, live, read_only, (device, more, host))| {
+        Options {
+            types,
+            live,
+            read_only,
+            device,
+            more,
+            host,
+        }
     })
 }
 
