@@ -9,6 +9,7 @@ enum Held {
     Buffer(usize),
     Offer(usize),
     Mapping(usize),
+    Place(usize),
 }
 
 impl Play<'_> {
@@ -20,6 +21,7 @@ impl Play<'_> {
                 Held::Buffer(buffer) => self.free(buffer)?,
                 Held::Offer(export) => self.drop_offer(export)?,
                 Held::Mapping(mapping) => self.drop_mapping(mapping)?,
+                Held::Place(place) => self.drop_place(place)?,
             }
         }
         for seat in 0..PROCESSES {
@@ -61,7 +63,12 @@ impl Play<'_> {
         let mappings = (0..model.mappings.len())
             .filter(|at| !model.mappings[*at].is_dropped)
             .map(Held::Mapping);
-        let mut all: Vec<Held> = buffers.chain(offers).chain(mappings).collect();
+        let places = model.places_there(|_| true).into_iter().map(Held::Place);
+        let mut all: Vec<Held> = buffers
+            .chain(offers)
+            .chain(mappings)
+            .chain(places)
+            .collect();
         let mut random = order;
         for at in (1..all.len()).rev() {
             // Knuth's generator; its high bits.

@@ -1,6 +1,6 @@
 //! What an importer does, and what it must see.
 
-use crate::model::{Buffer, Export, Mapping, PIECE, Seen, Wrong};
+use crate::model::{Buffer, Export, Mapping, PIECE, Reservation, Room, Seen, Wrong};
 use crate::play::{Deviation, Done, Play, b, deviation, m, pattern, words};
 use crate::rules::Expected;
 use crate::step::{Kind, Options};
@@ -26,8 +26,13 @@ impl Play<'_> {
         if options.more {
             asked.push_str(&format!(" more={}", 1 - options.first()));
         }
+        let room = self.room(life, export, options);
+        if let Some((place, Room { offset, .. })) = room {
+            asked.push_str(&format!(" place={}+{offset}", self.model.places[place].id));
+        }
         self.say(life, &format!("import O{}{asked}", export + 1));
-        let expected = self.model.import(life, export, options);
+        let room = room.map(|(_, room)| room);
+        let expected = self.model.import(life, export, options, room);
         let line = match &self.model.exports[export].registered {
             Some(form) => format!("deserialize {form}{asked}"),
             None => {
@@ -111,11 +116,32 @@ impl Play<'_> {
         if known.is_some_and(|known| known != base) {
             return deviation(format!("the allocation at {known:x?}"), format!("{base:x}"));
         }
+        if let Seen::By(mapped) = seen {
+            let size = self.model.mapped_size(export);
+            let is_vmm = self.model.buffers[buffer].is_vmm();
+            let reservations = &mut self.model.reservations;
+            let mapped = &mut self.model.mapped[mapped];
+            mapped.uses += 1;
+            match mapped.room {
+                Some(room) => {
+                    let wanted = reservations[room.reservation].base + room.offset as u64;
+                    if base != wanted {
+                        return deviation(format!("it is at {wanted:x}"), format!("{base:x}"));
+                    }
+                }
+                None if is_vmm => {
+                    reservations.push(Reservation { base, size });
+                    mapped.room = Some(Room {
+                        reservation: reservations.len() - 1,
+                        offset: 0,
+                        size,
+                    });
+                }
+                None => {}
+            }
+        }
         let number = self.model.mappings.len();
         self.result(&format!(" -> M{} by {used}", number + 1));
-        if let Seen::By(mapped) = seen {
-            self.model.mapped[mapped].uses += 1;
-        }
         self.model.mappings.push(Mapping {
             life,
             id,

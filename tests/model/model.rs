@@ -113,10 +113,38 @@ pub(crate) struct Mapped {
     pub(crate) read_only: bool,
     /// The GPU that maps, whether the other one has access, and whether the CPU has.
     pub(crate) who: (i32, bool, bool),
-    /// The offering whose other windows find it; nobody's of a pool or of several pieces.
+    /// Of VMM memory, once it is mapped.
+    pub(crate) room: Option<Room>,
+    /// The offering whose other windows find it; nobody's of a pool, of several pieces, or
+    /// in a place.
     pub(crate) found_by: Option<usize>,
     /// Windows that use it.
     pub(crate) uses: usize,
+}
+
+/// Where in a reservation memory is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// The number of the reservation.
+    pub(crate) reservation: usize,
+    pub(crate) offset: usize,
+    pub(crate) size: usize,
+}
+
+/// Address space of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reservation {
+    pub(crate) base: u64,
+    pub(crate) size: usize,
+}
+
+/// A process's own hold of a reservation.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) life: usize,
+    pub(crate) id: u32,
+    pub(crate) reservation: usize,
+    pub(crate) is_dropped: bool,
 }
 
 /// By what a window is seen.
@@ -163,6 +191,8 @@ pub(crate) struct Model {
     pub(crate) exports: Vec<Export>,
     pub(crate) mapped: Vec<Mapped>,
     pub(crate) mappings: Vec<Mapping>,
+    pub(crate) reservations: Vec<Reservation>,
+    pub(crate) places: Vec<Place>,
     pub(crate) wrong: Option<Wrong>,
 }
 
@@ -176,6 +206,8 @@ impl Model {
             exports: Vec::new(),
             mapped: Vec::new(),
             mappings: Vec::new(),
+            reservations: Vec::new(),
+            places: Vec::new(),
             wrong,
         };
         for seat in 0..PROCESSES {
@@ -212,7 +244,24 @@ impl Model {
                 self.drop_mapping(mapping);
             }
         }
+        for place in self.places_there(|place| place.life == life) {
+            self.places[place].is_dropped = true;
+        }
         self.begin(seat);
+    }
+
+    /// Places that are not dropped.
+    pub(crate) fn places_there(&self, wanted: impl Fn(&Place) -> bool) -> Vec<usize> {
+        let is_there = |at: &usize| !self.places[*at].is_dropped && wanted(&self.places[*at]);
+        (0..self.places.len()).filter(is_there).collect()
+    }
+
+    /// Bytes that a window's allocations take.
+    pub(crate) fn mapped_size(&self, export: usize) -> usize {
+        let Export {
+            buffer, start, len, ..
+        } = self.exports[export];
+        self.buffers[buffer].pieces(start, len).count() * PIECE
     }
 
     /// A process's buffers that are not freed.

@@ -121,6 +121,17 @@ impl Play<'_> {
             Step::DropMapping { mapping } => self
                 .mapping(*mapping)
                 .map_or(Ok(()), |mapping| self.drop_mapping(mapping)),
+            Step::Unmap { mapping } => self
+                .mapping(*mapping)
+                .map_or(Ok(()), |mapping| self.unmap(mapping)),
+            Step::Reserve { process } => self.reserve(process % PROCESSES),
+            Step::DropPlace { place } => {
+                let there = self.model.places_there(|_| true);
+                match newest(there.len(), *place) {
+                    Some(at) => self.drop_place(there[at]),
+                    None => Ok(()),
+                }
+            }
             Step::DropOffer { offer } => {
                 let is_live = |export: &usize| !self.model.exports[*export].is_dropped;
                 let live: Vec<_> = (0..self.model.exports.len()).filter(is_live).collect();
@@ -181,7 +192,7 @@ impl Play<'_> {
 }
 
 /// The index of the nth newest of so many.
-fn newest(count: usize, nth: usize) -> Option<usize> {
+pub(crate) fn newest(count: usize, nth: usize) -> Option<usize> {
     Some(count.checked_sub(1)? - nth % count)
 }
 

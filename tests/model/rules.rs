@@ -1,6 +1,6 @@
 //! The rules: who may see which bytes, and what everybody else is told.
 
-use crate::model::{Buffer, Mapped, Model, Seen, Wrong};
+use crate::model::{Buffer, Mapped, Model, Room, Seen, Wrong};
 use crate::step::{Kind, Options};
 use gpuipc_core::HandleType;
 
@@ -32,7 +32,14 @@ type Way = Result<(), Vec<&'static str>>;
 
 impl Model {
     /// What an import of an export's handles must come to in a process.
-    pub(crate) fn import(&self, life: usize, export: usize, options: &Options) -> Expected {
+    /// `room` is where the caller wants it.
+    pub(crate) fn import(
+        &self,
+        life: usize,
+        export: usize,
+        options: &Options,
+        room: Option<Room>,
+    ) -> Expected {
         let wanted = &self.exports[export];
         let buffer = &self.buffers[wanted.buffer];
         if buffer.life == life {
@@ -51,7 +58,7 @@ impl Model {
             .copied()
             .collect();
         let found_by = match wanted.offerings.as_slice() {
-            [one] if !buffer.is_pooled() => Some(*one),
+            [one] if !buffer.is_pooled() && room.is_none() => Some(*one),
             _ => None,
         };
         if let Some(offering) = found_by
@@ -62,7 +69,7 @@ impl Model {
         let mut failed = Vec::new();
         let mut told = Vec::new();
         for used in order {
-            match self.by(used, life, export, options) {
+            match self.by(used, life, export, options, room) {
                 Ok(()) => {
                     return Expected::New(Mapped {
                         life,
@@ -70,6 +77,7 @@ impl Model {
                         failed,
                         read_only: options.read_only,
                         who: who(options),
+                        room,
                         found_by,
                         uses: 0,
                     });
@@ -119,7 +127,44 @@ impl Model {
         Ok(())
     }
 
-    fn by(&self, used: HandleType, life: usize, export: usize, options: &Options) -> Way {
+    fn by(
+        &self,
+        used: HandleType,
+        life: usize,
+        export: usize,
+        options: &Options,
+        room: Option<Room>,
+    ) -> Way {
+        let buffer = &self.buffers[self.exports[export].buffer];
+        if room.is_some() && !buffer.is_vmm() {
+            return Err(vec![NONE_WORKED]);
+        }
+        let way = self.by_type(used, life, export, options);
+        match room {
+            // Whichever shows first.
+            Some(room) if !self.is_free(room) => {
+                let mut told = way.err().unwrap_or_default();
+                told.push(NONE_WORKED);
+                Err(told)
+            }
+            _ => way,
+        }
+    }
+
+    /// Whether it lies in its reservation, and nothing is mapped there.
+    fn is_free(&self, room: Room) -> bool {
+        let end = room.offset + room.size;
+        let overlaps = |other: Room| {
+            other.reservation == room.reservation
+                && other.offset < end
+                && room.offset < other.offset + other.size
+        };
+        let mut others = self.mapped.iter().filter(|mapped| mapped.uses > 0);
+        end <= self.reservations[room.reservation].size
+            && !others.any(|mapped| mapped.room.is_some_and(overlaps))
+    }
+
+    fn by_type(&self, used: HandleType, life: usize, export: usize, options: &Options) -> Way {
         let wanted = &self.exports[export];
         let buffer = &self.buffers[wanted.buffer];
         match used {

@@ -180,6 +180,10 @@ fn plainer_options(options: &Options) -> Vec<Options> {
             host: false,
             ..options.clone()
         },
+        Options {
+            place: None,
+            ..options.clone()
+        },
     ]
 }
 
@@ -193,8 +197,11 @@ fn number(step: &mut Step) -> Option<&mut usize> {
         Step::Read { mapping }
         | Step::WriteThrough { mapping, .. }
         | Step::ExportMapping { mapping }
-        | Step::DropMapping { mapping } => Some(mapping),
+        | Step::DropMapping { mapping }
+        | Step::Unmap { mapping } => Some(mapping),
+        Step::DropPlace { place } => Some(place),
         Step::Alloc { process, .. }
+        | Step::Reserve { process }
         | Step::DropIpc { process }
         | Step::CloseIdle { process }
         | Step::Fork { process, .. }

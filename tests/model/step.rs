@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Beside,
 }
 
-/// One step. `process`, `buffer`, `offer` and `mapping` are taken modulo.
+/// One step. `process`, `buffer`, `offer`, `mapping` and `place` are taken modulo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Alloc {
@@ -69,6 +69,17 @@ pub(crate) enum Step {
     DropMapping {
         mapping: usize,
     },
+    /// Drops a mapping, but keeps its addresses.
+    Unmap {
+        mapping: usize,
+    },
+    /// Takes addresses.
+    Reserve {
+        process: usize,
+    },
+    DropPlace {
+        place: usize,
+    },
     DropOffer {
         offer: usize,
     },
@@ -103,6 +114,8 @@ pub(crate) struct Options {
     pub(crate) more: bool,
     /// Access for the CPU.
     pub(crate) host: bool,
+    /// Into a place of the process, if it has one, and at which granule of it.
+    pub(crate) place: Option<(usize, usize)>,
 }
 
 impl Options {
@@ -146,17 +159,19 @@ fn types() -> impl Strategy<Value = Vec<HandleType>> {
 fn options() -> impl Strategy<Value = Options> {
     let seldom = || proptest::bool::weighted(0.15);
     let device = prop_oneof![6 => Just(None), 1 => Just(Some(0)), 2 => Just(Some(1))];
-    let who = (device, seldom(), seldom());
-    (types(), seldom(), seldom(), who).prop_map(|(types, live, read_only, (device, more, host))| {
-        Options {
+    let place = proptest::option::weighted(0.25, (0..3_usize, 0..5_usize));
+    let who = (device, seldom(), seldom(), place);
+    (types(), seldom(), seldom(), who).prop_map(
+        |(types, live, read_only, (device, more, host, place))| Options {
             types,
             live,
             read_only,
             device,
             more,
             host,
-        }
-    })
+            place,
+        },
+    )
 }
 
 fn process() -> impl Strategy<Value = usize> {
@@ -210,6 +225,9 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (object(), seed()).prop_map(|(mapping, seed)| Step::WriteThrough { mapping, seed }),
         2 => object().prop_map(|mapping| Step::ExportMapping { mapping }),
         12 => object().prop_map(|mapping| Step::DropMapping { mapping }),
+        4 => object().prop_map(|mapping| Step::Unmap { mapping }),
+        4 => process().prop_map(|process| Step::Reserve { process }),
+        2 => object().prop_map(|place| Step::DropPlace { place }),
         7 => object().prop_map(|offer| Step::DropOffer { offer }),
         6 => object().prop_map(|buffer| Step::Free { buffer }),
         2 => process().prop_map(|process| Step::DropIpc { process }),
