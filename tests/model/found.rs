@@ -21,6 +21,7 @@ const fn alloc(kind: Kind, longer: bool) -> Step {
         process: 0,
         kind,
         longer,
+        second: false,
     }
 }
 

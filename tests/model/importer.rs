@@ -24,7 +24,8 @@ impl Play<'_> {
             asked.push_str(&format!(" device={device}"));
         }
         if options.more {
-            asked.push_str(&format!(" more={}", 1 - options.first()));
+            let own = self.model.buffers[self.model.exports[export].buffer].device;
+            asked.push_str(&format!(" more={}", 1 - options.first(own)));
         }
         let room = self.room(life, export, options);
         if let Some((place, Room { offset, .. })) = room {

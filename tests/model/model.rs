@@ -28,6 +28,8 @@ pub(crate) struct Life {
 pub(crate) struct Buffer {
     pub(crate) life: usize,
     pub(crate) kind: Kind,
+    /// The GPU by which it is mapped where nobody says another one.
+    pub(crate) device: i32,
     /// The peer's number for it.
     pub(crate) id: u32,
     pub(crate) address: u64,

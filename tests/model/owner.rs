@@ -17,7 +17,7 @@ const fn window(start: usize, len: usize) -> (usize, usize) {
 }
 
 impl Play<'_> {
-    pub(crate) fn alloc(&mut self, seat: usize, kind: Kind, longer: bool) -> Done {
+    pub(crate) fn alloc(&mut self, seat: usize, kind: Kind, longer: bool, second: bool) -> Done {
         let life = self.model.seats[seat];
         if self.model.of_life(life, |_| true).len() >= MOST_BUFFERS {
             return Ok(());
@@ -43,8 +43,9 @@ impl Play<'_> {
                 format!("alloc-beside {} {len}", self.model.buffers[other].id)
             }
             None => {
-                self.say(life, &format!("alloc {} {len}", memory(kind)));
-                format!("alloc {} {len}", memory(kind))
+                let line = format!("alloc {} {len} {}", memory(kind), i32::from(second));
+                self.say(life, &line);
+                line
             }
         };
         let answer = self.ok(life, &line)?;
@@ -63,6 +64,11 @@ impl Play<'_> {
             address,
             len,
             at,
+            device: match beside {
+                Some(other) => self.model.buffers[other].device,
+                // Host memory is no GPU's.
+                None => i32::from(second && kind != Kind::HostNuma),
+            },
             pool: beside.map_or(number, |other| self.model.buffers[other].pool),
             is_freed: false,
             bytes: Vec::new(),

@@ -84,7 +84,8 @@ impl Play<'_> {
                 process,
                 kind,
                 longer,
-            } => self.alloc(process % PROCESSES, *kind, *longer),
+                second,
+            } => self.alloc(process % PROCESSES, *kind, *longer, *second),
             Step::Write { buffer, seed } => self
                 .buffer(*buffer)
                 .map_or(Ok(()), |buffer| self.write(buffer, *seed)),

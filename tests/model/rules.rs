@@ -76,7 +76,7 @@ impl Model {
                         used,
                         failed,
                         read_only: options.read_only,
-                        who: who(options),
+                        who: who(options, buffer),
                         room,
                         found_by,
                         uses: 0,
@@ -106,7 +106,7 @@ impl Model {
                 && mapped.life == life
                 && mapped.found_by == Some(offering)
                 && mapped.read_only == options.read_only
-                && mapped.who == who(options)
+                && mapped.who == who(options, &self.buffers[self.offerings[offering].buffer])
                 && order.contains(&mapped.used)
                 && before.all(|wanted| mapped.failed.contains(wanted))
                 && (!options.live || mapped.used != HandleType::RuntimeIpc)
@@ -296,8 +296,8 @@ impl Model {
 }
 
 /// Who gets access.
-fn who(options: &Options) -> (i32, bool, bool) {
-    (options.first(), options.more, options.host)
+fn who(options: &Options, buffer: &Buffer) -> (i32, bool, bool) {
+    (options.first(buffer.device), options.more, options.host)
 }
 
 /// What the whole import may say, where each type that was tried says one of some

@@ -76,29 +76,25 @@ fn plainer_steps(step: &Step) -> Vec<Step> {
         });
     }
     match step {
-        Step::Alloc {
-            process,
-            kind,
-            longer,
-        } => {
-            let (process, kind) = (*process, *kind);
-            if *longer {
-                add(&|plainer| {
-                    *plainer = Step::Alloc {
-                        process,
-                        kind,
-                        longer: false,
-                    };
-                });
-            }
-            if kind != Kind::VmmFd {
-                add(&|plainer| {
-                    *plainer = Step::Alloc {
-                        process,
-                        kind: Kind::VmmFd,
-                        longer: false,
-                    };
-                });
+        Step::Alloc { .. } => {
+            for change in [
+                |plainer: &mut Step| {
+                    if let Step::Alloc { longer, .. } = plainer {
+                        *longer = false;
+                    }
+                },
+                |plainer: &mut Step| {
+                    if let Step::Alloc { second, .. } = plainer {
+                        *second = false;
+                    }
+                },
+                |plainer: &mut Step| {
+                    if let Step::Alloc { kind, .. } = plainer {
+                        *kind = Kind::VmmFd;
+                    }
+                },
+            ] {
+                add(&change);
             }
         }
         Step::Export { .. } => {

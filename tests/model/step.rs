@@ -35,6 +35,8 @@ pub(crate) enum Step {
         process: usize,
         kind: Kind,
         longer: bool,
+        /// On GPU 1.
+        second: bool,
     },
     Write {
         buffer: usize,
@@ -108,7 +110,7 @@ pub(crate) struct Options {
     pub(crate) types: Vec<HandleType>,
     pub(crate) live: bool,
     pub(crate) read_only: bool,
-    /// The GPU; without one the memory's own, which is GPU 0.
+    /// The GPU; without one the memory's own.
     pub(crate) device: Option<i32>,
     /// Access for the other GPU, too.
     pub(crate) more: bool,
@@ -119,9 +121,9 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The GPU that maps.
-    pub(crate) fn first(&self) -> i32 {
-        self.device.unwrap_or(0)
+    /// The GPU that maps memory of this one.
+    pub(crate) fn first(&self, own: i32) -> i32 {
+        self.device.unwrap_or(own)
     }
 }
 
@@ -179,10 +181,14 @@ fn process() -> impl Strategy<Value = usize> {
 }
 
 fn alloc() -> impl Strategy<Value = Step> {
-    (process(), kind(), any::<bool>()).prop_map(|(process, kind, longer)| Step::Alloc {
-        process,
-        kind,
-        longer,
+    let second = proptest::bool::weighted(0.3);
+    (process(), kind(), any::<bool>(), second).prop_map(|(process, kind, longer, second)| {
+        Step::Alloc {
+            process,
+            kind,
+            longer,
+            second,
+        }
     })
 }
 

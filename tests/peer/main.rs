@@ -3,7 +3,7 @@
 //!
 //! | command | answer |
 //! |---|---|
-//! | `alloc MEMORY LEN` | `ok BUFFER ADDRESS` |
+//! | `alloc MEMORY LEN [DEVICE]` | `ok BUFFER ADDRESS` |
 //! | `fill BUFFER SEED`, `check BUFFER SEED OFFSET LEN` | `ok`, or `wrong INDEX` |
 //! | `export BUFFER OFFSET LEN [types=TYPE,..] [on-demand]`, `export-raw ADDRESS LEN OPTIONS..` | `ok OFFER HANDLE[,HANDLE..]` |
 //! | `put WHAT ID OFFSET LEN SEED`, `sum WHAT ID OFFSET LEN`, `bytes WHAT ID OFFSET LEN` | of a part of a `buffer` or `mapping`: `ok` after writing the pattern, `ok SUM` of its bytes, `ok HEX` |
@@ -220,7 +220,10 @@ impl Peer {
                     .into_iter()
                     .find(|memory| memory.name() == name)
                     .ok_or("no such memory")?;
-                let buffer = Buffer::new(self.driver, 0, memory, word(words)?)?;
+                let len = word(words)?;
+                let device = words.next().map_or(Ok(0), str::parse);
+                let device = device.map_err(|_| NotOk::from("no such device"))?;
+                let buffer = Buffer::new(self.driver, device, memory, len)?;
                 let ptr = buffer.device_ptr();
                 let id = self.id();
                 self.buffers.insert(id, buffer);
