@@ -582,7 +582,8 @@
 // A verdict that has no number in this header.
 #define GPUIPC_VERDICT_OTHER 0
 
-// Everything but the mapping was tried, and worked.
+// Everything but the mapping was tried, and worked; or another window of the allocation is
+// mapped already, which an import would share.
 #define GPUIPC_VERDICT_YES 1
 
 // Nothing speaks against it, but only an import can tell.

@@ -34,12 +34,14 @@ impl Play<'_> {
         self.say(life, &format!("import O{}{asked}", export + 1));
         let room = room.map(|(_, room)| room);
         let expected = self.model.import(life, export, options, room);
+        if options.ask {
+            let is_certain = room.is_none() && self.model.exports[export].handles.len() == 1;
+            self.outlook(life, export, &asked, &expected, is_certain)?;
+        }
         let line = match &self.model.exports[export].registered {
             Some(form) => format!("deserialize {form}{asked}"),
             None => {
-                let handles = self.model.exports[export].handles.iter();
-                let hex: Vec<String> = handles.map(|handle| to_hex(&handle.encode())).collect();
-                format!("import {}{asked}", hex.join(","))
+                format!("import {}{asked}", self.hex(export))
             }
         };
         let answer = self.ask(life, &line);
@@ -65,6 +67,13 @@ impl Play<'_> {
             }
         };
         self.mapped(life, export, (seen, used), &answer)
+    }
+
+    /// An export's handles.
+    pub(crate) fn hex(&self, export: usize) -> String {
+        let handles = self.model.exports[export].handles.iter();
+        let hex: Vec<String> = handles.map(|handle| to_hex(&handle.encode())).collect();
+        hex.join(",")
     }
 
     /// Compares what an import gave, and notes it.

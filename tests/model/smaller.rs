@@ -177,6 +177,10 @@ fn plainer_options(options: &Options) -> Vec<Options> {
             ..options.clone()
         },
         Options {
+            ask: false,
+            ..options.clone()
+        },
+        Options {
             place: None,
             ..options.clone()
         },

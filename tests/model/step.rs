@@ -118,6 +118,8 @@ pub(crate) struct Options {
     pub(crate) host: bool,
     /// Into a place of the process, if it has one, and at which granule of it.
     pub(crate) place: Option<(usize, usize)>,
+    /// It asks before what would come of it.
+    pub(crate) ask: bool,
 }
 
 impl Options {
@@ -162,9 +164,10 @@ fn options() -> impl Strategy<Value = Options> {
     let seldom = || proptest::bool::weighted(0.15);
     let device = prop_oneof![6 => Just(None), 1 => Just(Some(0)), 2 => Just(Some(1))];
     let place = proptest::option::weighted(0.25, (0..3_usize, 0..5_usize));
-    let who = (device, seldom(), seldom(), place);
+    let ask = proptest::bool::weighted(0.3);
+    let who = (device, seldom(), seldom(), place, ask);
     (types(), seldom(), seldom(), who).prop_map(
-        |(types, live, read_only, (device, more, host, place))| Options {
+        |(types, live, read_only, (device, more, host, place, ask))| Options {
             types,
             live,
             read_only,
@@ -172,6 +175,7 @@ fn options() -> impl Strategy<Value = Options> {
             more,
             host,
             place,
+            ask,
         },
     )
 }

@@ -88,7 +88,9 @@ impl Peer {
         let (handles, options) = self.what_to_import(words)?;
         let ipc = self.ipc()?;
         let outlook = ipc.can_import(&handles, &options);
-        ipc.close_idle_connections();
+        if !self.keeps_connections {
+            ipc.close_idle_connections();
+        }
         if let Some(problem) = outlook.problem {
             return Err(problem.into());
         }

@@ -206,6 +206,32 @@ pub(crate) fn hit(
     slots().find(&Wanted::new(ipc, handle, options, (device, &[]), &wanted))
 }
 
+/// By which type an import would find the mapping of another window.
+pub(crate) fn found(import: &Import<'_>, order: &[HandleType]) -> Option<HandleType> {
+    let handle = import.window.first();
+    if !is_shared(handle, import.options) {
+        return None;
+    }
+    let wanted = wanted(import, order);
+    match slots().find(&wanted)?.used {
+        Used::Type(handle_type) => Some(handle_type),
+        Used::SameProcess => None,
+    }
+}
+
+/// What an import under way asks for.
+fn wanted<'a>(import: &'a Import<'_>, order: &'a [HandleType]) -> Wanted<'a> {
+    let importers = import.importers;
+    let devices = (importers.first, &*importers.more);
+    Wanted::new(
+        import.ipc,
+        import.window.first(),
+        import.options,
+        devices,
+        order,
+    )
+}
+
 /// The mapping of a window's allocation: made by `make` if it is not there. An
 /// error of `make` is this caller's alone.
 pub(crate) fn get<E>(
@@ -214,10 +240,7 @@ pub(crate) fn get<E>(
     make: impl FnOnce(Option<Arc<Slot>>) -> Result<Arc<Shared>, E>,
     late: impl FnOnce(Failure) -> E,
 ) -> Result<Arc<Shared>, E> {
-    let importers = import.importers;
-    let devices = (importers.first, &*importers.more);
-    let handle = import.window.first();
-    let wanted = Wanted::new(import.ipc, handle, import.options, devices, order);
+    let wanted = wanted(import, order);
     let make = |slot: &Arc<Slot>| {
         let shared = make(Some(Arc::clone(slot)))?;
         let known = Known::of(&shared);

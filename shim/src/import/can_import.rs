@@ -4,6 +4,7 @@
 use crate::attempt::{Attempt, Failure, Peers, Reason, Step};
 use crate::error::Error;
 use crate::identity;
+use crate::import::cache;
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::importing::Import;
@@ -31,7 +32,8 @@ pub struct Outlook {
 /// What is to be expected of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Everything but the mapping was tried, and worked.
+    /// Everything but the mapping was tried, and worked; or another window of the
+    /// allocation is mapped already, which an import would share.
     Yes,
     /// Nothing speaks against it, but only an import can tell.
     Perhaps,
@@ -102,10 +104,15 @@ fn outlook(
         .into_iter()
         .map(|attempt| (attempt.handle_type, Verdict::No(attempt)))
         .collect();
+    let found = cache::found(&import, &order);
     for handle_type in order {
         let start = Instant::now();
-        let verdict = import
-            .try_without_mapping(handle_type)
+        let tried = if found == Some(handle_type) {
+            Ok(Verdict::Yes)
+        } else {
+            import.try_without_mapping(handle_type)
+        };
+        let verdict = tried
             .unwrap_or_else(|failure| Verdict::No(failure.attempt(handle_type, start.elapsed())));
         types.push((handle_type, verdict));
     }

@@ -17,7 +17,8 @@ const _: () = usable_from_any_thread::<Outlook>();
 
 /// A verdict that has no number in this header.
 pub const GPUIPC_VERDICT_OTHER: u32 = 0;
-/// Everything but the mapping was tried, and worked.
+/// Everything but the mapping was tried, and worked; or another window of the allocation is
+/// mapped already, which an import would share.
 pub const GPUIPC_VERDICT_YES: u32 = 1;
 /// Nothing speaks against it, but only an import can tell.
 pub const GPUIPC_VERDICT_PERHAPS: u32 = 2;

@@ -1,0 +1,57 @@
+//! The question what an import would come to, and whether the answer is true.
+
+use crate::play::{Done, Play, deviation};
+use crate::rules::Expected;
+
+impl Play<'_> {
+    /// Asks before an import of which is known what it must come to. Of an import that a
+    /// place or a second segment can still spoil the best may be said.
+    pub(crate) fn outlook(
+        &mut self,
+        life: usize,
+        export: usize,
+        asked: &str,
+        expected: &Expected,
+        is_certain: bool,
+    ) -> Done {
+        let answer = self.ask(life, &format!("can-import {}{asked}", self.hex(export)));
+        self.model.lives[life].has_ipc = true;
+        let mut words = answer.splitn(3, ' ');
+        let ("ok", is_own, verdicts) = (
+            words.next().unwrap_or_default(),
+            words.next() == Some("true"),
+            words.next().unwrap_or_default(),
+        ) else {
+            return deviation("a verdict on each type", answer);
+        };
+        // No:TYPE/STEP/REASON, TYPE/Perhaps or TYPE/Yes.
+        let says = |wanted: &str| {
+            let of_type = |verdict: &&str| verdict.split('/').next() == Some(wanted);
+            verdicts.split(',').any(|verdict| of_type(&verdict))
+        };
+        match expected {
+            Expected::Own if !is_own => deviation("can-import: its own memory", answer),
+            Expected::Own => Ok(()),
+            Expected::Found(_) | Expected::New(_) => {
+                let used = match expected {
+                    Expected::New(mapped) => mapped.used,
+                    Expected::Found(mapped) => self.model.mapped[*mapped].used,
+                    Expected::Own | Expected::Refused(_) => return Ok(()),
+                };
+                if says(used.name()) {
+                    Ok(())
+                } else {
+                    deviation(format!("can-import: it can by {used}"), answer)
+                }
+            }
+            Expected::Refused(_) => {
+                let yes = verdicts.split(',').any(|verdict| verdict.ends_with("/Yes"));
+                if is_own || (yes && is_certain) {
+                    deviation("can-import: it cannot", answer)
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+}
