@@ -123,3 +123,48 @@ fn an_open_window_serves_others_after_the_exporters_death() {
         ]);
     }
 }
+
+/// It was told that the offer has ended.
+#[test]
+fn who_asks_before_hears_of_the_mapping_that_another_window_has() {
+    let asks = Step::Import {
+        process: 1,
+        offer: 0,
+        options: Options {
+            ask: true,
+            ..Options::default()
+        },
+    };
+    plays(vec![
+        alloc(Kind::VmmFd, false),
+        export(),
+        import(1, 0),
+        Step::DropOffer { offer: 0 },
+        asks.clone(),
+        Step::DropMapping { mapping: 0 },
+        Step::DropMapping { mapping: 0 },
+        asks,
+    ]);
+}
+
+/// A pool was asked for a right to read alone, which no pool has.
+#[test]
+fn an_owner_reads_its_registered_pool_memory() {
+    let registered = Step::Export {
+        buffer: 0,
+        start: 0,
+        len: 100,
+        types: Vec::new(),
+        on_demand: false,
+        registered: true,
+    };
+    let own = Step::Import {
+        process: 0,
+        offer: 0,
+        options: Options {
+            read_only: true,
+            ..Options::default()
+        },
+    };
+    plays(vec![alloc(Kind::Pool, false), registered, own]);
+}
