@@ -3,7 +3,7 @@
 use crate::ground::Ground;
 use crate::is_skipped;
 use crate::play::play;
-use crate::step::{Case, Kind, Options, Step};
+use crate::step::{Case, Kind, Options, Registered, Step};
 use gpuipc_core::HandleType;
 
 fn plays(steps: Vec<Step>) {
@@ -33,7 +33,7 @@ const fn export() -> Step {
         len: usize::MAX >> 1,
         types: Vec::new(),
         on_demand: false,
-        registered: false,
+        registered: None,
     }
 }
 
@@ -156,7 +156,7 @@ fn an_owner_reads_its_registered_pool_memory() {
         len: 100,
         types: Vec::new(),
         on_demand: false,
-        registered: true,
+        registered: Some(Registered::Alone),
     };
     let own = Step::Import {
         process: 0,

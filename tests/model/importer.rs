@@ -48,6 +48,10 @@ impl Play<'_> {
         self.model.lives[life].has_ipc = true;
         self.ground.counts.imports += 1;
         let (seen, used) = match expected {
+            Expected::Refused(told) if self.model.exports[export].transports != "-" => {
+                self.ground.counts.refused += 1;
+                return self.left_to_transport(life, export, &told, &answer);
+            }
             Expected::Refused(told) => {
                 self.ground.counts.refused += 1;
                 let status = answer.split(' ').nth(1).unwrap_or_default();
@@ -67,6 +71,28 @@ impl Play<'_> {
             }
         };
         self.mapped(life, export, (seen, used), &answer)
+    }
+
+    /// What no type leads to is its transport's, and says why.
+    fn left_to_transport(
+        &mut self,
+        life: usize,
+        export: usize,
+        told: &[&str],
+        answer: &str,
+    ) -> Done {
+        let transports = self.model.exports[export].transports;
+        let all: Vec<&str> = answer.split(' ').collect();
+        match all.as_slice() {
+            ["ok", id, "-", "-", found, why] if *found == transports && told.contains(why) => {
+                self.result(&format!(" -> left to a transport: {why}"));
+                self.ok(life, &format!("drop registered {id}")).map(drop)
+            }
+            _ => deviation(
+                format!("left to {transports}: {}", told.join(" or ")),
+                answer,
+            ),
+        }
     }
 
     /// An export's handles.
@@ -90,19 +116,20 @@ impl Play<'_> {
         let at = self.model.buffers[buffer].at + start;
         let liveness = self.model.liveness(export, seen == Seen::Own);
         let is_registered = self.model.exports[export].registered.is_some();
+        let transports = self.model.exports[export].transports;
         let wanted = match (is_registered, seen) {
             (false, _) => format!("mapped by {used}, {liveness}, {len} bytes"),
             // A bare pointer.
-            (true, Seen::Own) => "own, no transport, no error".to_owned(),
-            (true, Seen::By(_)) => format!("{used}, no transport, no error"),
+            (true, Seen::Own) => format!("own, transports {transports}, no error"),
+            (true, Seen::By(_)) => format!("{used}, transports {transports}, no error"),
         };
         let all: Vec<&str> = answer.split(' ').collect();
         let (id, ptr, came) = match (is_registered, all.as_slice()) {
             (false, ["ok", id, ptr, by, says, bytes, _]) => {
                 (id, ptr, format!("mapped by {by}, {says}, {bytes} bytes"))
             }
-            (true, ["ok", id, ptr, by, "-", "-"]) => {
-                (id, ptr, format!("{by}, no transport, no error"))
+            (true, ["ok", id, ptr, by, transports, "-"]) => {
+                (id, ptr, format!("{by}, transports {transports}, no error"))
             }
             _ => return deviation(wanted, answer),
         };

@@ -93,6 +93,8 @@ pub(crate) struct Export {
     pub(crate) id: u32,
     /// Of registered memory its form, in hex digits.
     pub(crate) registered: Option<String>,
+    /// The transports that come with it, as the peer says them.
+    pub(crate) transports: &'static str,
     pub(crate) handles: Vec<GpuIpcMemHandle>,
     pub(crate) buffer: usize,
     /// In the region.

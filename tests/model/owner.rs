@@ -3,7 +3,7 @@
 use crate::model::{Buffer, Export, PIECE, REGION};
 use crate::play::{Done, Play, b, deviation, pattern, words};
 use crate::rules::memory;
-use crate::step::Kind;
+use crate::step::{Kind, Registered};
 use gpuipc_core::{GpuIpcMemHandle, HandleType, RegisteredMemoryRef};
 use gpuipc_tests::{from_hex, handle_of};
 
@@ -123,7 +123,12 @@ impl Play<'_> {
     }
 
     /// The same as registered memory.
-    pub(crate) fn register(&mut self, buffer: usize, (start, len): (usize, usize)) -> Done {
+    pub(crate) fn register(
+        &mut self,
+        buffer: usize,
+        (start, len): (usize, usize),
+        how: Registered,
+    ) -> Done {
         let (start, len) = window(start, len);
         let Buffer {
             life, address, at, ..
@@ -131,9 +136,14 @@ impl Play<'_> {
         let from = at + start;
         self.say(
             life,
-            &format!("register {} [{from}..{})", b(buffer), from + len),
+            &format!("register {} [{from}..{}) {how:?}", b(buffer), from + len),
         );
-        let answer = self.ask(life, &format!("register {} {len} -", address + from as u64));
+        let transports = match how {
+            Registered::Alone => "-",
+            Registered::WithTransport => "1:aa",
+        };
+        let ptr = address + from as u64;
+        let answer = self.ask(life, &format!("register {ptr} {len} {transports}"));
         self.model.lives[life].has_ipc = true;
         let found = answer.strip_prefix("ok ").and_then(|rest| {
             let (id, hex) = rest.split_once(' ')?;
@@ -145,7 +155,13 @@ impl Play<'_> {
             Some((id.parse().ok()?, Some(hex.to_owned()), handles))
         });
         match found {
-            Some(found) => self.offered(buffer, (start, len), &[], found),
+            Some(found) => {
+                self.offered(buffer, (start, len), &[], found)?;
+                if let Some(export) = self.model.exports.last_mut() {
+                    export.transports = transports;
+                }
+                Ok(())
+            }
             None => deviation("registered memory", answer),
         }
     }
@@ -166,6 +182,7 @@ impl Play<'_> {
         self.model.exports.push(Export {
             id,
             registered,
+            transports: "-",
             buffer,
             start,
             len,

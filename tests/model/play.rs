@@ -99,8 +99,8 @@ impl Play<'_> {
             } => self
                 .buffer(*buffer)
                 .map_or(Ok(()), |buffer| match registered {
-                    false => self.export(buffer, (*start, *len), types, *on_demand),
-                    true => self.register(buffer, (*start, *len)),
+                    None => self.export(buffer, (*start, *len), types, *on_demand),
+                    Some(how) => self.register(buffer, (*start, *len), *how),
                 }),
             Step::Import {
                 process,

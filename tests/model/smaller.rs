@@ -4,7 +4,7 @@
 //! comes back; here what an element's number means depends on the list. So both
 //! are done in turn until nothing goes any more.
 
-use crate::step::{Case, Kind, Options, Step};
+use crate::step::{Case, Kind, Options, Registered, Step};
 
 /// Scripts that are played to find a smaller one.
 const MOST_TRIES: usize = 2000;
@@ -111,7 +111,12 @@ fn plainer_steps(step: &Step) -> Vec<Step> {
                 },
                 |plainer: &mut Step| {
                     if let Step::Export { registered, .. } = plainer {
-                        *registered = false;
+                        *registered = None;
+                    }
+                },
+                |plainer: &mut Step| {
+                    if let Step::Export { registered, .. } = plainer {
+                        *registered = registered.and(Some(Registered::Alone));
                     }
                 },
                 |plainer: &mut Step| {

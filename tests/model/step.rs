@@ -28,6 +28,14 @@ pub(crate) enum Kind {
     Beside,
 }
 
+/// Memory is registered: for all types, with descriptors that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Registered {
+    Alone,
+    /// What cannot be mapped is left to it.
+    WithTransport,
+}
+
 /// One step. `process`, `buffer`, `offer`, `mapping` and `place` are taken modulo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -48,8 +56,7 @@ pub(crate) enum Step {
         len: usize,
         types: Vec<HandleType>,
         on_demand: bool,
-        /// As registered memory: for all types, with descriptors that are kept.
-        registered: bool,
+        registered: Option<Registered>,
     },
     /// `offer` counts all that were ever made.
     Import {
@@ -201,7 +208,11 @@ fn export() -> impl Strategy<Value = Step> {
     let how = (
         types(),
         any::<bool>(),
-        prop_oneof![3 => Just(false), 1 => Just(true)],
+        prop_oneof![
+            6 => Just(None),
+            1 => Just(Some(Registered::Alone)),
+            1 => Just(Some(Registered::WithTransport)),
+        ],
     );
     (0..8_usize, place(), place(), how).prop_map(
         |(buffer, start, len, (types, on_demand, registered))| Step::Export {
