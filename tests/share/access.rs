@@ -3,7 +3,7 @@
 
 use crate::{PROGRAM, Pair};
 use gpuipc_core::{Attributes, GpuIpcMemHandle};
-use gpuipc_tests::{Peer, Scratch, on_real_gpu, skip, to_hex};
+use gpuipc_tests::{Peer, Scratch, lacks_a_second_gpu, on_real_gpu, skip, to_hex};
 
 const LEN: u64 = 2 << 20;
 
@@ -31,6 +31,9 @@ fn shared(exporter: &mut Peer, memory: &str) -> GpuIpcMemHandle {
 
 #[test]
 fn a_device_is_named_by_uuid_whatever_its_number() {
+    if lacks_a_second_gpu() {
+        return;
+    }
     let scratch = Scratch::new();
     let mut exporter = with(&scratch, &[]);
     let mut importer = with(&scratch, &[("CUDA_VISIBLE_DEVICES", "1,0")]);
@@ -69,6 +72,9 @@ fn a_uuid_that_nobody_sees_is_named_in_the_error() {
 
 #[test]
 fn the_importers_device_and_context_stay_as_they_were() {
+    if lacks_a_second_gpu() {
+        return;
+    }
     let scratch = Scratch::new();
     let mut exporter = with(&scratch, &[]);
     let mut importer = with(&scratch, &[("CUDA_VISIBLE_DEVICES", "1,0")]);
@@ -86,6 +92,9 @@ fn the_importers_device_and_context_stay_as_they_were() {
 
 #[test]
 fn more_devices_get_access_where_the_type_can() {
+    if lacks_a_second_gpu() {
+        return;
+    }
     let mut pair = Pair::new();
     let before = pair.importer.state();
     for memory in ["vmm-fd", "pool", "host-numa"] {
@@ -177,6 +186,9 @@ fn a_gpu_that_is_hidden_and_out_of_reach_is_named() {
 
 #[test]
 fn a_hidden_gpu_that_can_be_reached_is_no_obstacle() {
+    if lacks_a_second_gpu() {
+        return;
+    }
     let scratch = Scratch::new();
     let mut exporter = with(&scratch, &[]);
     let mut importer = with(&scratch, &[("CUDA_VISIBLE_DEVICES", "1")]);

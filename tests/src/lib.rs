@@ -114,6 +114,28 @@ pub fn skip(why: &str) {
     tell(&format!("SKIP {}: {why}", running()));
 }
 
+/// Whether the machine has one GPU only, of which a test then says so. The emulated one has two.
+///
+/// # Panics
+/// If stderr is closed.
+#[must_use]
+pub fn lacks_a_second_gpu() -> bool {
+    // One file each: nvidia0, and so on.
+    let is_gpu = |name: &str| {
+        let number = name.strip_prefix("nvidia");
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let lacks = on_real_gpu() && {
+        let files = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+        let gpus = files.filter(|file| is_gpu(&file.file_name().to_string_lossy()));
+        gpus.count() < 2
+    };
+    if lacks {
+        skip("needs two GPUs");
+    }
+    lacks
+}
+
 /// Says how much the running test tried: for EVIDENCE.md.
 ///
 /// # Panics
