@@ -136,6 +136,7 @@ mod stream;
 mod table;
 mod vmm;
 
+pub use shelf::change_limit;
 pub use table::{ProcAddress, get_proc_address, table};
 
 use gpuipc::sys::CuResult;

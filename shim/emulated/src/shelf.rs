@@ -10,10 +10,19 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::{Mutex, PoisonError};
 
+/// Held while the limit is raised.
+static RAISED: Mutex<()> = Mutex::new(());
+
+/// Runs what changes the process's limit of open files while this driver does not: it
+/// raises the limit for moments, and would put the old one back over a new one.
+pub fn change_limit<T>(change: impl FnOnce() -> T) -> T {
+    let _alone = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    change()
+}
+
 /// Moves a descriptor above the limit; gives it back as it is where that cannot be.
 pub(crate) fn put(fd: OwnedFd) -> OwnedFd {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
     let limit = getrlimit(Resource::Nofile);
     let Some(soft) = limit.current else {
         return fd;

@@ -20,14 +20,17 @@ pub(super) fn limit_files() {
 }
 
 fn limit(files: u64) {
-    let now = getrlimit(Resource::Nofile);
-    let files = now.maximum.map_or(files, |most| files.min(most));
-    let limit = Rlimit {
-        current: Some(files),
-        ..now
-    };
-    // Below the hard limit it is always allowed.
-    let _ = setrlimit(Resource::Nofile, limit);
+    // Of the emulated driver, if that is the one: it raises the limit for moments.
+    gpuipc_emulated::change_limit(|| {
+        let now = getrlimit(Resource::Nofile);
+        let files = now.maximum.map_or(files, |most| files.min(most));
+        let limit = Rlimit {
+            current: Some(files),
+            ..now
+        };
+        // Below the hard limit it is always allowed.
+        let _ = setrlimit(Resource::Nofile, limit);
+    });
 }
 
 /// Which pain, and when.

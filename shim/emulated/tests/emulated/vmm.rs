@@ -430,3 +430,34 @@ scene!(none_of_it_needs_a_context_and_nothing_is_left, || {
     assert_eq!(counters::read(), before);
     assert_eq!(descriptors(), open);
 });
+
+scene!(
+    a_limit_of_files_that_is_changed_beside_calls_stays_changed,
+    || {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        use std::sync::atomic::{AtomicBool, Ordering};
+        start_on(0);
+        let before = getrlimit(Resource::Nofile);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Each raises the limit for a moment.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    release(create_fd(2 * MIB)).expect("its release");
+                }
+            });
+            let stays = (0..2000_u64).all(|round| {
+                let limit = Rlimit {
+                    current: Some(200 + round % 100),
+                    ..before
+                };
+                let set = gpuipc_emulated::change_limit(|| setrlimit(Resource::Nofile, limit));
+                std::thread::yield_now();
+                let now = gpuipc_emulated::change_limit(|| getrlimit(Resource::Nofile));
+                set.is_ok() && now.current == limit.current
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert!(stays);
+        });
+    }
+);
