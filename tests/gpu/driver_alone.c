@@ -115,10 +115,13 @@ static unsigned dice(struct thread *t, unsigned below) {
     return (unsigned)(t->dice >> 33) % below;
 }
 
-#define DO(t, call, ...)                                                                \
-    do {                                                                                \
-        snprintf(doing[(t)->number], sizeof doing[0], #call " of " __VA_ARGS__);         \
-        MUST(call);                                                                     \
+/* What a thread is at. */
+#define AT(t, ...) snprintf(doing[(t)->number], sizeof doing[0], __VA_ARGS__)
+
+#define DO(t, call, ...)                \
+    do {                                \
+        AT(t, #call " of " __VA_ARGS__); \
+        MUST(call);                     \
     } while (0)
 
 static void push(void) { MUST(cuCtxPushCurrent(context)); }
@@ -139,7 +142,7 @@ static CUmemAccessDesc right(CUmemLocationType type, CUmemAccess_flags flags) {
 static void copy_out(struct thread *t, CUdeviceptr at) {
     if (!with_copies)
         return;
-    snprintf(doing[t->number], sizeof doing[0], "cuMemcpyDtoH");
+    AT(t, "cuMemcpyDtoH");
     push();
     MUST(cuMemcpyDtoH(t->bytes, at, COPIED));
     pop();
@@ -165,7 +168,7 @@ static void give(struct thread *t, size_t index) {
         size_t size = own->piece * (size_t)own->pieces;
         DO(t, cuMemAddressReserve(&own->at, size, 0, 0, 0), "%s", name);
         for (int i = 0; i < own->pieces; i++) {
-            snprintf(doing[t->number], sizeof doing[0], "cuMemCreate of %s", name);
+            AT(t, "cuMemCreate of %s", name);
             CUmemGenericAllocationHandle handle =
                 create(own->kind == HOST ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE, own->piece);
             DO(t, cuMemMap(own->at + (size_t)i * own->piece, own->piece, 0, handle, 0), "%s", name);
@@ -176,7 +179,7 @@ static void give(struct thread *t, size_t index) {
     }
     mapped[t->number] = own->at;
     if (with_copies) {
-        snprintf(doing[t->number], sizeof doing[0], "cuMemcpyHtoD to %s", name);
+        AT(t, "cuMemcpyHtoD to %s", name);
         push();
         MUST(cuMemcpyHtoD(own->at, t->bytes, COPIED));
         MUST(cuCtxSynchronize());
@@ -187,7 +190,7 @@ static void give(struct thread *t, size_t index) {
         CUdeviceptr at = own->at + (size_t)i * own->piece;
         DO(t, cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at), "%s", name);
         DO(t, cuMemRetainAllocationHandle(&own->handles[i], (void *)at), "%s", name);
-        snprintf(doing[t->number], sizeof doing[0], "cuMemExportToShareableHandle of %s", name);
+        AT(t, "cuMemExportToShareableHandle of %s", name);
         own->fds[i] = export_fd(own->handles[i]);
     }
     if (own->kind == HOST) {
@@ -304,7 +307,7 @@ static void take(struct thread *t, struct import *import) {
     const char *name = kind_names[offer.kind];
     if (offer.kind == MALLOC) {
         push();
-        snprintf(doing[t->number], sizeof doing[0], "cuIpcOpenMemHandle");
+        AT(t, "cuIpcOpenMemHandle");
         if (cuIpcOpenMemHandle(&import->at, offer.legacy, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS)
             import->at = 0;
         pop();
@@ -324,7 +327,7 @@ static void take(struct thread *t, struct import *import) {
             break;
         }
         CUmemGenericAllocationHandle handle;
-        snprintf(doing[t->number], sizeof doing[0], "cuMemImportFromShareableHandle of %s", name);
+        AT(t, "cuMemImportFromShareableHandle of %s", name);
         CUresult code = cuMemImportFromShareableHandle(&handle, (void *)(size_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         close(fd);
         if (code != CUDA_SUCCESS)
@@ -350,7 +353,7 @@ static void take(struct thread *t, struct import *import) {
     copy_out(t, base);
     if (import->read_only && offer.kind != HOST && with_copies) {
         push();
-        snprintf(doing[t->number], sizeof doing[0], "cuMemcpyHtoD where only reading is allowed");
+        AT(t, "cuMemcpyHtoD where only reading is allowed");
         if (cuMemcpyHtoD(base, t->bytes, 1) == CUDA_SUCCESS)
             printf("a read-only mapping was written\n");
         pop();
@@ -377,7 +380,7 @@ static void make_spare(struct thread *t) {
     pthread_mutex_lock(&shelf);
     if (spare >= 0)
         close(spare);
-    snprintf(doing[t->number], sizeof doing[0], "a spare descriptor");
+    AT(t, "a spare descriptor");
     CUmemGenericAllocationHandle handle = create(CU_MEM_LOCATION_TYPE_HOST_NUMA, PIECE);
     spare = export_fd(handle);
     MUST(cuMemRelease(handle));
@@ -385,7 +388,7 @@ static void make_spare(struct thread *t) {
 }
 
 static void fork_one(struct thread *t) {
-    snprintf(doing[t->number], sizeof doing[0], "fork");
+    AT(t, "fork");
     pid_t child = fork();
     if (child == 0)
         _exit(0);
@@ -442,20 +445,20 @@ static void *ask(void *nothing) {
             unsigned long long id;
             CUdeviceptr at = mapped[thread];
             if (at != 0 && with_questions) {
-                snprintf(doing[THREADS], sizeof doing[0], "cuPointerGetAttribute, asking");
+                AT(&self, "cuPointerGetAttribute, asking");
                 (void)cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
             }
         }
         size_t thread = dice(&self, THREADS), slot = dice(&self, OWN);
         pthread_mutex_lock(&holding);
         if (held[thread][slot] != 0 && with_demand) {
-            snprintf(doing[THREADS], sizeof doing[0], "cuMemExportToShareableHandle of %s on demand",
+            AT(&self, "cuMemExportToShareableHandle of %s on demand",
                      kind_names[held_kinds[thread][slot]]);
             close(export_fd(held[thread][slot]));
             atomic_fetch_add(&shared->demanded, 1);
         }
         pthread_mutex_unlock(&holding);
-        snprintf(doing[THREADS], sizeof doing[0], "nothing");
+        AT(&self, "nothing");
         usleep(100 + dice(&self, 1000));
     }
     return nothing;

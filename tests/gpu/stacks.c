@@ -19,8 +19,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Frames, or words in code, of one thread that are written. */
 #define FRAMES 64
-/* Words of a silent thread's stack that are looked at, and how many in code are written. */
+/* Words of a silent thread's stack that are looked at. */
 #define WORDS 4096
 
 static int file = -1, asking;
@@ -93,18 +94,18 @@ static void silent_stack(int thread) {
     uintptr_t at = strtoull(sp + 1, NULL, 16);
     void *code[FRAMES] = {(void *)strtoull(pc + 1, NULL, 16)};
     int count = 1;
+    /* Read by the kernel, which refuses what is not there. */
+    int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
     for (size_t i = 0; i < WORDS && count < FRAMES; i++) {
         struct search search = {.word = 0};
-        /* Read by the kernel, which refuses what is not there. */
-        int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
         ssize_t got = pread(memory, &search.word, sizeof search.word, (off_t)(at + i * sizeof search.word));
-        close(memory);
         if (got != sizeof search.word)
             break;
         dl_iterate_phdr(look, &search);
         if (search.is_code)
             code[count++] = (void *)search.word;
     }
+    close(memory);
     backtrace_symbols_fd(code, count, file);
 }
 

@@ -39,10 +39,14 @@ const fn export() -> Step {
 
 /// The nth newest offer.
 fn import(process: usize, offer: usize) -> Step {
+    import_with(process, offer, Options::default())
+}
+
+const fn import_with(process: usize, offer: usize, options: Options) -> Step {
     Step::Import {
         process,
         offer,
-        options: Options::default(),
+        options,
     }
 }
 
@@ -84,14 +88,11 @@ fn memory_of_another_length_lies_where_an_importer_still_maps_what_was_freed() {
 #[test]
 fn the_fabric_leads_to_withdrawn_memory_as_long_as_its_owner_has_it() {
     let types = vec![HandleType::PosixFd];
-    let by_fd = Step::Import {
-        process: 1,
-        offer: 0,
-        options: Options {
-            types,
-            ..Options::default()
-        },
+    let options = Options {
+        types,
+        ..Options::default()
     };
+    let by_fd = import_with(1, 0, options);
     plays(vec![
         alloc(Kind::VmmFabric, false),
         export(),
@@ -127,14 +128,11 @@ fn an_open_window_serves_others_after_the_exporters_death() {
 /// It was told that the offer has ended.
 #[test]
 fn who_asks_before_hears_of_the_mapping_that_another_window_has() {
-    let asks = Step::Import {
-        process: 1,
-        offer: 0,
-        options: Options {
-            ask: true,
-            ..Options::default()
-        },
+    let options = Options {
+        ask: true,
+        ..Options::default()
     };
+    let asks = import_with(1, 0, options);
     plays(vec![
         alloc(Kind::VmmFd, false),
         export(),
@@ -158,13 +156,13 @@ fn an_owner_reads_its_registered_pool_memory() {
         on_demand: false,
         registered: Some(Registered::Alone),
     };
-    let own = Step::Import {
-        process: 0,
-        offer: 0,
-        options: Options {
-            read_only: true,
-            ..Options::default()
-        },
+    let options = Options {
+        read_only: true,
+        ..Options::default()
     };
-    plays(vec![alloc(Kind::Pool, false), registered, own]);
+    plays(vec![
+        alloc(Kind::Pool, false),
+        registered,
+        import_with(0, 0, options),
+    ]);
 }

@@ -1,6 +1,6 @@
 //! What an importer does, and what it must see.
 
-use crate::model::{Buffer, Export, Mapping, PIECE, Reservation, Room, Seen, Wrong};
+use crate::model::{Buffer, Export, Form, Mapping, PIECE, Reservation, Room, Seen, Wrong};
 use crate::play::{Deviation, Done, Play, b, deviation, m, pattern, words};
 use crate::rules::Expected;
 use crate::step::{Kind, Options};
@@ -39,21 +39,20 @@ impl Play<'_> {
             self.outlook(life, export, &asked, &expected, is_certain)?;
         }
         let line = match &self.model.exports[export].registered {
-            Some(form) => format!("deserialize {form}{asked}"),
-            None => {
-                format!("import {}{asked}", self.hex(export))
-            }
+            Some(Form { hex, .. }) => format!("deserialize {hex}{asked}"),
+            None => format!("import {}{asked}", self.hex(export)),
         };
         let answer = self.ask(life, &line);
         self.model.lives[life].has_ipc = true;
         self.ground.counts.imports += 1;
         let (seen, used) = match expected {
-            Expected::Refused(told) if self.model.exports[export].transports != "-" => {
-                self.ground.counts.refused += 1;
-                return self.left_to_transport(life, export, &told, &answer);
-            }
             Expected::Refused(told) => {
                 self.ground.counts.refused += 1;
+                if let Some(Form { transports, .. }) = self.model.exports[export].registered
+                    && transports != "-"
+                {
+                    return self.left_to(transports, life, &told, &answer);
+                }
                 let status = answer.split(' ').nth(1).unwrap_or_default();
                 return if answer.starts_with("err ") && told.contains(&status) {
                     self.result(&format!(" -> {status}"));
@@ -74,14 +73,7 @@ impl Play<'_> {
     }
 
     /// What no type leads to is its transport's, and says why.
-    fn left_to_transport(
-        &mut self,
-        life: usize,
-        export: usize,
-        told: &[&str],
-        answer: &str,
-    ) -> Done {
-        let transports = self.model.exports[export].transports;
+    fn left_to(&mut self, transports: &str, life: usize, told: &[&str], answer: &str) -> Done {
         let all: Vec<&str> = answer.split(' ').collect();
         match all.as_slice() {
             ["ok", id, "-", "-", found, why] if *found == transports && told.contains(why) => {
@@ -115,21 +107,22 @@ impl Play<'_> {
         } = self.model.exports[export];
         let at = self.model.buffers[buffer].at + start;
         let liveness = self.model.liveness(export, seen == Seen::Own);
-        let is_registered = self.model.exports[export].registered.is_some();
-        let transports = self.model.exports[export].transports;
-        let wanted = match (is_registered, seen) {
-            (false, _) => format!("mapped by {used}, {liveness}, {len} bytes"),
+        let form = self.model.exports[export].registered.as_ref();
+        let wanted = match (form, seen) {
+            (None, _) => format!("mapped by {used}, {liveness}, {len} bytes"),
             // A bare pointer.
-            (true, Seen::Own) => format!("own, transports {transports}, no error"),
-            (true, Seen::By(_)) => format!("{used}, transports {transports}, no error"),
+            (Some(form), Seen::Own) => format!("own, transports {}, no error", form.transports),
+            (Some(form), Seen::By(_)) => {
+                format!("{used}, transports {}, no error", form.transports)
+            }
         };
         let all: Vec<&str> = answer.split(' ').collect();
-        let (id, ptr, came) = match (is_registered, all.as_slice()) {
-            (false, ["ok", id, ptr, by, says, bytes, _]) => {
+        let (id, ptr, came) = match (form, all.as_slice()) {
+            (None, ["ok", id, ptr, by, says, bytes, _]) => {
                 (id, ptr, format!("mapped by {by}, {says}, {bytes} bytes"))
             }
-            (true, ["ok", id, ptr, by, transports, "-"]) => {
-                (id, ptr, format!("{by}, transports {transports}, no error"))
+            (Some(_), ["ok", id, ptr, by, found, "-"]) => {
+                (id, ptr, format!("{by}, transports {found}, no error"))
             }
             _ => return deviation(wanted, answer),
         };

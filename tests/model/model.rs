@@ -87,14 +87,19 @@ pub(crate) struct Offering {
     pub(crate) uses: usize,
 }
 
-/// What `export` gave.
+/// The form of registered memory.
+#[derive(Debug)]
+pub(crate) struct Form {
+    pub(crate) hex: String,
+    /// The transports that come with it, as the peer says them.
+    pub(crate) transports: &'static str,
+}
+
+/// What `export` or `register` gave.
 #[derive(Debug)]
 pub(crate) struct Export {
     pub(crate) id: u32,
-    /// Of registered memory its form, in hex digits.
-    pub(crate) registered: Option<String>,
-    /// The transports that come with it, as the peer says them.
-    pub(crate) transports: &'static str,
+    pub(crate) registered: Option<Form>,
     pub(crate) handles: Vec<GpuIpcMemHandle>,
     pub(crate) buffer: usize,
     /// In the region.

@@ -29,29 +29,19 @@ impl Play<'_> {
             let of_type = |verdict: &&str| verdict.split('/').next() == Some(wanted);
             verdicts.split(',').any(|verdict| of_type(&verdict))
         };
-        match expected {
-            Expected::Own if !is_own => deviation("can-import: its own memory", answer),
-            Expected::Own => Ok(()),
-            Expected::Found(_) | Expected::New(_) => {
-                let used = match expected {
-                    Expected::New(mapped) => mapped.used,
-                    Expected::Found(mapped) => self.model.mapped[*mapped].used,
-                    Expected::Own | Expected::Refused(_) => return Ok(()),
-                };
-                if says(used.name()) {
-                    Ok(())
-                } else {
-                    deviation(format!("can-import: it can by {used}"), answer)
-                }
-            }
+        let is_true = match expected {
+            Expected::Own => is_own,
+            Expected::Found(mapped) => says(self.model.mapped[*mapped].used.name()),
+            Expected::New(mapped) => says(mapped.used.name()),
             Expected::Refused(_) => {
-                let yes = verdicts.split(',').any(|verdict| verdict.ends_with("/Yes"));
-                if is_own || (yes && is_certain) {
-                    deviation("can-import: it cannot", answer)
-                } else {
-                    Ok(())
-                }
+                let may_be = |verdict: &str| !is_certain || !verdict.ends_with("/Yes");
+                !is_own && verdicts.split(',').all(may_be)
             }
+        };
+        if is_true {
+            Ok(())
+        } else {
+            deviation(format!("can-import foresees {expected:?}"), answer)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the owner of memory does: allocates, writes, offers, withdraws, frees.
 
-use crate::model::{Buffer, Export, PIECE, REGION};
+use crate::model::{Buffer, Export, Form, PIECE, REGION};
 use crate::play::{Done, Play, b, deviation, pattern, words};
 use crate::rules::memory;
 use crate::step::{Kind, Registered};
@@ -152,16 +152,11 @@ impl Play<'_> {
                 .ok()?
                 .handles()
                 .collect();
-            Some((id.parse().ok()?, Some(hex.to_owned()), handles))
+            let hex = hex.to_owned();
+            Some((id.parse().ok()?, Some(Form { hex, transports }), handles))
         });
         match found {
-            Some(found) => {
-                self.offered(buffer, (start, len), &[], found)?;
-                if let Some(export) = self.model.exports.last_mut() {
-                    export.transports = transports;
-                }
-                Ok(())
-            }
+            Some(found) => self.offered(buffer, (start, len), &[], found),
             None => deviation("registered memory", answer),
         }
     }
@@ -172,7 +167,7 @@ impl Play<'_> {
         buffer: usize,
         (start, len): (usize, usize),
         asked: &[HandleType],
-        (id, registered, handles): (u32, Option<String>, Vec<GpuIpcMemHandle>),
+        (id, registered, handles): (u32, Option<Form>, Vec<GpuIpcMemHandle>),
     ) -> Done {
         let number = self.model.exports.len();
         self.result(&format!(" -> O{}", number + 1));
@@ -182,7 +177,6 @@ impl Play<'_> {
         self.model.exports.push(Export {
             id,
             registered,
-            transports: "-",
             buffer,
             start,
             len,

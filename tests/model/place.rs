@@ -49,10 +49,7 @@ impl Play<'_> {
             _ => None,
         };
         match room {
-            Some(room) => {
-                let Reservation { base, size } = self.model.reservations[room.reservation];
-                self.keep_place(life, (room.reservation, base, size), &answer)
-            }
+            Some(room) => self.keep_place(life, room.reservation, &answer),
             None if answer.ends_with("it has no place") => Ok(()),
             None => deviation("it has no place", answer),
         }
@@ -72,16 +69,11 @@ impl Play<'_> {
             return deviation("a place", answer);
         };
         self.model.reservations.push(Reservation { base, size });
-        let reservation = self.model.reservations.len() - 1;
-        self.keep_place(life, (reservation, base, size), &answer)
+        self.keep_place(life, self.model.reservations.len() - 1, &answer)
     }
 
-    fn keep_place(
-        &mut self,
-        life: usize,
-        (reservation, base, size): (usize, u64, usize),
-        answer: &str,
-    ) -> Done {
+    fn keep_place(&mut self, life: usize, reservation: usize, answer: &str) -> Done {
+        let Reservation { base, size } = self.model.reservations[reservation];
         let all: Vec<u64> = answer
             .split(' ')
             .filter_map(|word| word.parse().ok())

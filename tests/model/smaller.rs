@@ -4,7 +4,7 @@
 //! comes back; here what an element's number means depends on the list. So both
 //! are done in turn until nothing goes any more.
 
-use crate::step::{Case, Kind, Options, Registered, Step};
+use crate::step::{Case, Kind, Registered, Step};
 
 /// Scripts that are played to find a smaller one.
 const MOST_TRIES: usize = 2000;
@@ -62,134 +62,66 @@ fn plainer(case: &Case) -> impl Iterator<Item = Case> {
 
 /// Every step that differs from this one in one thing, which is plainer.
 fn plainer_steps(step: &Step) -> Vec<Step> {
-    let mut all = Vec::new();
-    let mut add = |change: &dyn Fn(&mut Step)| {
+    let numbers = 0..number(&mut step.clone()).map_or(0, |number| *number);
+    let smaller = numbers.map(|smaller| {
         let mut plainer = step.clone();
-        change(&mut plainer);
-        all.push(plainer);
-    };
-    for smaller in 0..number(&mut step.clone()).map_or(0, |number| *number) {
-        add(&|plainer| {
-            if let Some(number) = number(plainer) {
-                *number = smaller;
-            }
-        });
-    }
-    match step {
-        Step::Alloc { .. } => {
-            for change in [
-                |plainer: &mut Step| {
-                    if let Step::Alloc { longer, .. } = plainer {
-                        *longer = false;
-                    }
-                },
-                |plainer: &mut Step| {
-                    if let Step::Alloc { second, .. } = plainer {
-                        *second = false;
-                    }
-                },
-                |plainer: &mut Step| {
-                    if let Step::Alloc { kind, .. } = plainer {
-                        *kind = Kind::VmmFd;
-                    }
-                },
-            ] {
-                add(&change);
-            }
+        if let Some(number) = number(&mut plainer) {
+            *number = smaller;
         }
-        Step::Export { .. } => {
-            for change in [
-                |plainer: &mut Step| {
-                    if let Step::Export { types, .. } = plainer {
-                        types.clear();
-                    }
-                },
-                |plainer: &mut Step| {
-                    if let Step::Export { on_demand, .. } = plainer {
-                        *on_demand = false;
-                    }
-                },
-                |plainer: &mut Step| {
-                    if let Step::Export { registered, .. } = plainer {
-                        *registered = None;
-                    }
-                },
-                |plainer: &mut Step| {
-                    if let Step::Export { registered, .. } = plainer {
-                        *registered = registered.and(Some(Registered::Alone));
-                    }
-                },
-                |plainer: &mut Step| {
-                    if let Step::Export { start, .. } = plainer {
-                        *start = 0;
-                    }
-                },
-                |plainer: &mut Step| {
-                    if let Step::Export { len, .. } = plainer {
-                        *len = 0;
-                    }
-                },
-            ] {
-                add(&change);
-            }
-        }
-        Step::Import {
-            process,
-            offer,
-            options,
-        } => {
-            let (process, offer) = (*process, *offer);
-            for options in plainer_options(options) {
-                add(&|plainer| {
-                    *plainer = Step::Import {
-                        process,
-                        offer,
-                        options: options.clone(),
-                    };
-                });
-            }
-        }
-        _ => {}
-    }
-    all.retain(|plainer| plainer != step);
-    all
+        plainer
+    });
+    let simpler = (0..).map_while(|nth| {
+        let mut plainer = step.clone();
+        simplify(&mut plainer, nth).then_some(plainer)
+    });
+    let all = smaller.chain(simpler);
+    all.filter(|plainer| plainer != step).collect()
 }
 
-fn plainer_options(options: &Options) -> Vec<Options> {
-    vec![
-        Options {
-            types: Vec::new(),
-            ..options.clone()
+/// Makes the nth thing of a step as plain as it can be; whether it has so many.
+fn simplify(step: &mut Step, nth: usize) -> bool {
+    match step {
+        Step::Alloc {
+            kind,
+            longer,
+            second,
+            ..
+        } => match nth {
+            0 => *longer = false,
+            1 => *second = false,
+            2 => *kind = Kind::VmmFd,
+            _ => return false,
         },
-        Options {
-            live: false,
-            ..options.clone()
+        Step::Export {
+            start,
+            len,
+            types,
+            on_demand,
+            registered,
+            ..
+        } => match nth {
+            0 => types.clear(),
+            1 => *on_demand = false,
+            2 => *registered = None,
+            3 => *registered = registered.and(Some(Registered::Alone)),
+            4 => *start = 0,
+            5 => *len = 0,
+            _ => return false,
         },
-        Options {
-            read_only: false,
-            ..options.clone()
+        Step::Import { options, .. } => match nth {
+            0 => options.types.clear(),
+            1 => options.live = false,
+            2 => options.read_only = false,
+            3 => options.device = None,
+            4 => options.more = false,
+            5 => options.host = false,
+            6 => options.ask = false,
+            7 => options.place = None,
+            _ => return false,
         },
-        Options {
-            device: None,
-            ..options.clone()
-        },
-        Options {
-            more: false,
-            ..options.clone()
-        },
-        Options {
-            host: false,
-            ..options.clone()
-        },
-        Options {
-            ask: false,
-            ..options.clone()
-        },
-        Options {
-            place: None,
-            ..options.clone()
-        },
-    ]
+        _ => return false,
+    }
+    true
 }
 
 /// What a step names first.

@@ -450,7 +450,8 @@ impl Peer {
                     current: Some(word(words)?),
                     maximum,
                 };
-                setrlimit(Resource::Nofile, limit).map_err(|_| NotOk::from("setrlimit"))?;
+                let changed = gpuipc_emulated::change_limit(|| setrlimit(Resource::Nofile, limit));
+                changed.map_err(|_| NotOk::from("setrlimit"))?;
                 Ok(String::new())
             }
             "fill-fds" => {

@@ -71,15 +71,6 @@ fn words(windows: &[GpuIpcMemHandle]) -> String {
     words.join("/")
 }
 
-/// The answer to a line that takes as long as there are rounds.
-fn long(peer: &mut Peer, line: &str) -> String {
-    peer.send(line);
-    let answer = peer.answer(line);
-    let rest = answer.strip_prefix("ok ");
-    rest.unwrap_or_else(|| panic!("{line:?} was answered {answer:?}"))
-        .to_owned()
-}
-
 /// Maps and reads once, so that what stays in a process is there.
 fn warm(importer: &mut Peer, handle: &GpuIpcMemHandle) -> String {
     let warm = importer.import(handle, "");
@@ -92,7 +83,7 @@ fn warm(importer: &mut Peer, handle: &GpuIpcMemHandle) -> String {
 fn one_mapping_a_round(importer: &mut Peer, windows: &[GpuIpcMemHandle], symbols: [&str; 2]) {
     let before = calls(importer, symbols);
     let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(windows));
-    assert_eq!(long(importer, &line), "1 1");
+    assert_eq!(importer.ok_after_long(&line), "1 1");
     let made = before.map(|before| before + rounds());
     assert_eq!(calls(importer, symbols), made, "{symbols:?}");
 }
@@ -149,7 +140,7 @@ fn threads_that_import_what_is_withdrawn_and_offered_anew_see_the_bytes_or_a_ref
         let churn = format!("churn {file} {buffer} {decoy} {}", milliseconds());
         pair.exporter.send(&churn);
         let chase = format!("chase-at-once {THREADS} {file} {SEED} {}", milliseconds());
-        let answer = long(&mut pair.importer, &chase);
+        let answer = pair.importer.ok_after_long(&chase);
         let counts: Vec<u64> = answer
             .split(' ')
             .map(|count| count.parse().expect("a number"))
@@ -179,7 +170,7 @@ fn threads_that_import_a_range_of_several_allocations_have_a_mapping_each() {
     let rounds = rounds();
     let line = format!("at-once {THREADS} {rounds} {SEED} {}", pieces.join(","));
     assert_eq!(
-        long(&mut pair.importer, &line),
+        pair.importer.ok_after_long(&line),
         format!("{THREADS} {THREADS}")
     );
     let maps = rounds * THREADS * pieces.len() as u64;
@@ -203,7 +194,7 @@ fn threads_that_import_memory_of_a_pool_at_once_have_it_at_one_address() {
     ];
     let [pools, pointers] = calls(&mut pair.importer, symbols);
     let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(&windows));
-    assert_eq!(long(&mut pair.importer, &line), "1 1");
+    assert_eq!(pair.importer.ok_after_long(&line), "1 1");
     // The pool once a round; each asks for its pointer, which the driver counts.
     let now = calls(&mut pair.importer, symbols);
     assert_eq!(now, [pools + rounds(), pointers + rounds() * THREADS]);

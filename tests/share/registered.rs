@@ -83,7 +83,12 @@ fn the_owner_s_import_for_reading_only_takes_no_right_away() {
         let rights = pair.exporter.ok(&format!("access-at {ptr} {device}"));
         assert_eq!(rights.trim(), "3", "device {device}");
     }
-    // A pool's rights are never to read alone.
+}
+
+/// A pool's rights are never to read alone.
+#[test]
+fn the_owner_s_import_for_reading_only_works_for_memory_of_a_pool() {
+    let mut pair = Pair::new();
     let (buffer, ptr) = pair.exporter.alloc("pool", LEN);
     let (_, hex) = register(&mut pair.exporter, ptr, 100, "-");
     let [_, data, used, ..] = deserialize(&mut pair.exporter, &hex, "read-only");

@@ -163,11 +163,16 @@ impl Peer {
     /// # Panics
     /// If the answer is another.
     pub fn ok(&mut self, line: &str) -> String {
-        let answer = self.ask(line);
-        match answer.strip_prefix("ok") {
-            Some(rest) => rest.trim().to_owned(),
-            None => panic!("{line:?} was answered {answer:?}"),
-        }
+        rest_of_ok(line, &self.ask(line))
+    }
+
+    /// The same for a line that takes long: it waits as [`Peer::answer`] does.
+    ///
+    /// # Panics
+    /// If the answer is another.
+    pub fn ok_after_long(&mut self, line: &str) -> String {
+        self.send(line);
+        rest_of_ok(line, &self.answer(line))
     }
 
     /// Sends a line whose answer must be an error.
@@ -343,6 +348,13 @@ fn split_attempts(word: &str) -> Vec<String> {
         .filter(|attempt| !attempt.is_empty() && *attempt != "-")
         .map(str::to_owned)
         .collect()
+}
+
+fn rest_of_ok(line: &str, answer: &str) -> String {
+    match answer.strip_prefix("ok") {
+        Some(rest) => rest.trim().to_owned(),
+        None => panic!("{line:?} was answered {answer:?}"),
+    }
 }
 
 impl Drop for Peer {

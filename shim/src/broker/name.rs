@@ -26,8 +26,12 @@ const PATH_LIMIT: usize = 107;
 
 /// An unconnected socket for broker messages.
 pub(super) fn new_socket() -> rustix::io::Result<OwnedFd> {
+    socket_of(SocketType::SEQPACKET)
+}
+
+fn socket_of(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
 /// The abstract address of a broker.
@@ -257,11 +261,7 @@ fn users_with_folders() -> Vec<u32> {
 /// is refused with EPROTOTYPE where one is bound, with ECONNREFUSED where none is
 /// (`connect(2)`). A kernel that refuses both alike, as gVisor does, is asked again.
 fn is_dead(path: &Path) -> bool {
-    let refuses = |kind| {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new(path)?)
-    };
+    let refuses = |kind| connect(socket_of(kind)?, &SocketAddrUnix::new(path)?);
     [SocketType::DGRAM, SocketType::SEQPACKET]
         .into_iter()
         .all(|kind| refuses(kind) == Err(Errno::CONNREFUSED))
