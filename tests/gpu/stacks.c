@@ -3,7 +3,7 @@
  *   gcc -shared -fPIC -O1 -o stacks.so tests/gpu/stacks.c
  *   STACKS=FOLDER LD_PRELOAD=./stacks.so gpuipc soak --driver cuda --minutes 10
  *
- * At SIGSEGV, SIGBUS or SIGABRT it writes FOLDER/PID: the stack of the thread that died, then those of all
+ * At SIGSEGV, SIGBUS or SIGABRT it writes FOLDER/PID: registers and stack of the thread that died, then the stacks of all
  * others. A thread that takes no signals, as the broker's does, cannot say where it is; of its stack all
  * words are written that lie in code, the newest first, old ones among them. addr2line makes lines of them. */
 #define _GNU_SOURCE
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 /* Frames, or words in code, of one thread that are written. */
@@ -109,7 +110,35 @@ static void silent_stack(int thread) {
     backtrace_symbols_fd(code, count, file);
 }
 
-static void died(int number) {
+/* What the thread that died held, by the names of <ucontext.h>. */
+static void registers(const siginfo_t *why, const ucontext_t *at) {
+    static const char *const names[] = {"r8",  "r9",  "r10", "r11", "r12", "r13", "r14", "r15", "rdi",
+                                        "rsi", "rbp", "rbx", "rdx", "rax", "rcx", "rsp", "rip"};
+    char text[800];
+    int length = snprintf(text, sizeof text, "address %p", why->si_addr);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s%s %llx", i % 6 == 0 ? "\n" : " ", names[i],
+                           (unsigned long long)at->uc_mcontext.gregs[i]);
+    text[length++] = '\n';
+    if (write(file, text, (size_t)length) < 0)
+        return;
+    /* And what lies where they point. */
+    int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        unsigned long long words[16];
+        if (pread(memory, words, sizeof words, (off_t)at->uc_mcontext.gregs[i]) != sizeof words)
+            continue;
+        length = snprintf(text, sizeof text, "[%s]", names[i]);
+        for (size_t w = 0; w < sizeof words / sizeof *words; w++)
+            length += snprintf(text + length, sizeof text - (size_t)length, " %llx", words[w]);
+        text[length++] = '\n';
+        if (write(file, text, (size_t)length) < 0)
+            break;
+    }
+    close(memory);
+}
+
+static void died(int number, siginfo_t *why, void *at) {
     static int first;
     if (__sync_fetch_and_add(&first, 1) > 0)
         for (;;)
@@ -120,6 +149,7 @@ static void died(int number) {
     file = open(path, O_CREAT | O_APPEND | O_WRONLY | O_CLOEXEC, 0644);
     int self = (int)syscall(SYS_gettid);
     say("died", self, number);
+    registers(why, at);
     own_stack();
     DIR *threads = opendir("/proc/self/task");
     struct dirent *entry;
@@ -150,8 +180,8 @@ __attribute__((constructor)) static void begin(void) {
     action.sa_handler = other;
     action.sa_flags = SA_RESTART;
     sigaction(asking, &action, NULL);
-    action.sa_handler = died;
-    action.sa_flags = SA_ONSTACK;
+    action.sa_sigaction = died;
+    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
     int deaths[] = {SIGSEGV, SIGBUS, SIGABRT};
     for (size_t i = 0; i < sizeof deaths / sizeof *deaths; i++)
         sigaction(deaths[i], &action, NULL);
