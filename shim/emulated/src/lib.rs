@@ -72,6 +72,12 @@
 //! one said that it has multicast and the other one that it has not: the latter
 //! is `attributes = 132=0`.
 //!
+//! # Where it is harder than a real driver
+//!
+//! Calls about one allocation that the real driver does not always survive if they
+//! meet in two threads end the process here whenever they meet: `cuMemUnmap` beside
+//! `cuMemRelease`, `cuMemRetainAllocationHandle` or another `cuMemUnmap`.
+//!
 //! # Where it is kinder than a real driver, or guesses
 //!
 //! A handle that was never given out is `CUDA_ERROR_INVALID_VALUE` here and may
@@ -95,6 +101,7 @@
 
 #![deny(unsafe_code)]
 
+mod at_once;
 mod attribute;
 mod blocks;
 mod border;

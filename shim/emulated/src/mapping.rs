@@ -1,6 +1,7 @@
 //! VMM addresses: reserve, map, give access, unmap.
 
 use crate::Answer;
+use crate::at_once::{self, Work};
 use crate::border::{In, Out};
 use crate::config::config;
 use crate::header::{Kind, Place};
@@ -113,9 +114,20 @@ fn whole_mappings(state: &State, ptr: u64, size: usize) -> Answer<Vec<u64>> {
     Ok(starts)
 }
 
+fn mapped_handles(state: &State, ptr: u64, size: usize) -> Answer<Vec<u64>> {
+    let starts = whole_mappings(state, ptr, size)?;
+    let handle = |start| match state.pieces.get(start)?.origin {
+        Origin::Mapped { handle, .. } => Some(handle),
+        _ => None,
+    };
+    Ok(starts.iter().filter_map(handle).collect())
+}
+
 /// `cuMemUnmap`: whatever is mapped there, which may be nothing; also where the
 /// range goes on past the reservation (seen on an H200, driver 580).
 pub(crate) fn mem_unmap(ptr: u64, size: usize) -> Answer {
+    let handles = mapped_handles(&state(), ptr, size)?;
+    let _work = Work::begin(at_once::UNMAP, handles);
     let mut state = state();
     for start in whole_mappings(&state, ptr, size)? {
         let Some(piece) = state.pieces.remove(&start) else {

@@ -2,12 +2,13 @@
 //! `cuMemRetainAllocationHandle`.
 
 use crate::Answer;
+use crate::at_once::{self, Work};
 use crate::border::{In, Out};
 use crate::config::config;
 use crate::device;
 use crate::header::{Kind, Place};
 use crate::piece::Origin;
-use crate::state::{device_index, machine_number, state, visible_number};
+use crate::state::{State, device_index, machine_number, state, visible_number};
 use crate::storage::Storage;
 use core::ffi::c_void;
 use gpuipc::sys::{
@@ -100,6 +101,7 @@ pub(crate) fn mem_create(
 /// `cuMemRelease`. A handle that was never given out crashes the real driver;
 /// here it is `INVALID_VALUE`.
 pub(crate) fn mem_release(handle: u64) -> Answer {
+    let _work = Work::begin(at_once::RELEASE, vec![handle]);
     let mut state = state();
     state.physical(handle)?.references -= 1;
     state.drop_if_unused(handle);
@@ -109,13 +111,9 @@ pub(crate) fn mem_release(handle: u64) -> Answer {
 /// `cuMemRetainAllocationHandle`: the handle of what is mapped there.
 pub(crate) fn mem_retain_allocation_handle(handle: Out<u64>, ptr: Out<c_void>) -> Answer {
     handle.check()?;
+    let found = mapped_handle(&state(), ptr.address())?;
+    let _work = Work::begin(at_once::RETAIN, vec![found]);
     let mut state = state();
-    let (_, piece) = state
-        .piece_at(ptr.address())
-        .ok_or(CuResult::INVALID_VALUE)?;
-    let Origin::Mapped { handle: found, .. } = piece.origin else {
-        return Err(CuResult::INVALID_VALUE);
-    };
     // A mapping keeps its allocation, even when the last handle was released.
     state
         .physicals
@@ -123,6 +121,13 @@ pub(crate) fn mem_retain_allocation_handle(handle: Out<u64>, ptr: Out<c_void>) -
         .ok_or(CuResult::INVALID_VALUE)?
         .references += 1;
     handle.put(found)
+}
+
+fn mapped_handle(state: &State, address: u64) -> Answer<u64> {
+    match state.piece_at(address).map(|(_, piece)| &piece.origin) {
+        Some(Origin::Mapped { handle, .. }) => Ok(*handle),
+        _ => Err(CuResult::INVALID_VALUE),
+    }
 }
 
 /// `cuMemGetAllocationPropertiesFromHandle`.

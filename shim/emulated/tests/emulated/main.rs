@@ -2,6 +2,7 @@
 //! (driver 580). Every test runs in processes of its own, since a driver's
 //! state and settings are a process's.
 
+mod at_once;
 mod devices;
 mod driver;
 mod fabric;

@@ -60,10 +60,11 @@ macro_rules! scene {
     };
 }
 
-struct Dir(PathBuf);
+/// A directory for the memory of processes that belong together.
+pub(crate) struct Dir(PathBuf);
 
 impl Dir {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let base = if std::path::Path::new("/dev/shm").is_dir() {
@@ -76,6 +77,10 @@ impl Dir {
             "{base}/gpuipc-emulated-test-{}-{number}",
             std::process::id()
         )))
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
     }
 }
 
