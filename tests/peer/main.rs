@@ -34,6 +34,7 @@
 //! | `fork-stay` | `ok PID`: a child that neither execs nor ends by itself |
 //! | `churn FILE BUFFER DECOY MILLISECONDS` | `ok ROUNDS` after offering BUFFER again and again, with DECOY's descriptor at the same number in between |
 //! | `churn-by-exec FILE SEED MILLISECONDS` | `ready`, then `ok ROUNDS`, from the last of many programs: each offers memory, and execs the next |
+//! | `fleeting FILE SEED MILLISECONDS` | `ok ROUNDS` after offering new memory again and again, unmapped as soon as its offer has ended |
 //! | `chase FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports of what stands in FILE |
 //! | `refuse NAME+NAME.. ERRNO` | `ok NAMES`: a seccomp filter on system calls, for good; NAMES are those that this machine has |
 //! | `refuse-pidfd ERRNO` | `ok`: the same on `pidfd_getfd` |
@@ -56,6 +57,7 @@ mod bytes;
 mod context;
 mod cpu;
 mod exporting;
+mod foreign;
 mod hammer;
 mod importing;
 mod life;
@@ -470,6 +472,7 @@ impl Peer {
             "chase-at-once" => at_once::chase(self, words),
             "churn" => race::churn(self, words),
             "chase" => race::chase(self, words),
+            "fleeting" => foreign::fleeting(self, words),
             "churn-by-exec" => Err(race::churn_by_exec(words)?),
             "refuse" => {
                 let names: String = word(words)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 type Words<'a, 'b> = &'a mut std::str::SplitWhitespace<'b>;
 
 /// Puts the newest handle into a file, whole at any moment.
-fn publish(file: &str, handle: &GpuIpcMemHandle) -> Result<(), NotOk> {
+pub(crate) fn publish(file: &str, handle: &GpuIpcMemHandle) -> Result<(), NotOk> {
     let temporary = format!("{file}.new");
     std::fs::write(&temporary, handle.encode()).map_err(|_| NotOk::from("write"))?;
     std::fs::rename(&temporary, file).map_err(|_| NotOk::from("rename"))

@@ -101,6 +101,66 @@ fn an_offer_has_ended_when_its_drop_returns_whatever_the_broker_is_doing() {
 }
 
 #[test]
+fn an_offer_s_drop_releases_the_driver_s_reference_though_the_broker_uses_it() {
+    if on_real_gpu() {
+        return skip("needs a slow driver");
+    }
+    let references = |peer: &mut Peer| {
+        let state = peer.state();
+        let (_, behind) = state.split_once(" handles ").expect("a count");
+        behind.split(' ').next().expect("a number").to_owned()
+    };
+    let scratch = Scratch::new();
+    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+        command.env(
+            "GPUIPC_EMULATED_DELAY",
+            "cuMemExportToShareableHandle@*=300",
+        );
+    });
+    let mut importer = peer(&scratch);
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    let before = references(&mut exporter);
+    let (offer, handles) = exporter.export_all(buffer, 0, LEN, "on-demand");
+    assert_ne!(references(&mut exporter), before, "no reference is kept");
+    importer.send(&format!("import {}", to_hex(&handles[0].encode())));
+    std::thread::sleep(Duration::from_millis(100));
+    // The broker makes the descriptor now.
+    exporter.ok(&format!("drop offer {offer}"));
+    assert_eq!(references(&mut exporter), before);
+    let answer = importer.answer("the import");
+    assert!(answer.starts_with("ok "), "{answer}");
+}
+
+#[test]
+fn memory_may_be_unmapped_as_soon_as_its_offer_has_ended_whoever_is_asking() {
+    let scratch = Scratch::new();
+    let mut exporter = peer(&scratch);
+    let file = scratch.path().join("handle");
+    let file = file.to_str().expect("a plain path");
+    // CUDA takes seconds to start in each process.
+    let milliseconds = if on_real_gpu() { 20_000 } else { 3000 };
+    let fleeting = format!("fleeting {file} 96 {milliseconds}");
+    let chase = format!("chase {file} 96 {milliseconds}");
+    let mut importers = [(); 2].map(|()| peer(&scratch));
+    // For its own copies.
+    exporter.ok("context 0");
+    exporter.send(&fleeting);
+    for importer in &mut importers {
+        importer.send(&chase);
+    }
+    for importer in &mut importers {
+        let answer = importer.answer(&chase);
+        println!("right and refused: {answer}");
+        let mut counts = answer.split(' ').skip(1).map(str::parse::<u64>);
+        let count = counts.next().expect("a count").expect("a number");
+        assert!(count > 0, "no race: {answer}");
+    }
+    let answer = exporter.answer(&fleeting);
+    println!("rounds: {answer}");
+    assert!(answer.starts_with("ok "), "{answer}");
+}
+
+#[test]
 fn the_last_offer_and_ipc_end_the_broker_and_its_names() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);

@@ -336,6 +336,8 @@ fn answer<'a>(
     let reply = match request.kind {
         RequestKind::FetchFd => match offer.give_descriptor() {
             Ok(Some(fd)) => return (request.reply(ReplyStatus::FdAttached), Some(fd)),
+            // It has ended since it was found.
+            Ok(None) if offer.descriptor.is_there() => request.reply(ReplyStatus::OfferWithdrawn),
             Ok(None) => request.reply(ReplyStatus::NoFd),
             Err(error) => failed(ReplyStatus::ExportFailed, &error),
         },

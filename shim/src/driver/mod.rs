@@ -93,19 +93,25 @@ impl Timer {
     }
 }
 
-/// Calls a table entry and turns its code into a `Result`.
+/// Calls a table entry, under `$lock` where one is given, and turns its code into a
+/// `Result`.
 macro_rules! call {
-    ($driver:expr, $field:ident($($arg:expr),* $(,)?)) => {{
+    ($driver:expr, $field:ident($($arg:expr),* $(,)?)) => {
+        call!($driver, $field($($arg),*), None)
+    };
+    ($driver:expr, $field:ident($($arg:expr),* $(,)?), $lock:expr) => {{
         let info = sys::info::$field;
         match $driver.table.$field {
             None => Err(DriverError { call: info.symbol, cause: DriverCause::Missing(info.cuda_version) }),
             Some(function) => {
                 let timer = Timer::start(info.symbol);
+                let lock: Option<std::sync::MutexGuard<'_, ()>> = $lock;
                 // SAFETY: whoever made this `Driver` promised that the entry
                 // has CUDA's contract. Pointers passed here come from
                 // references or locals that outlive the call and have the type
                 // that the list of calls gives; all else is checked by the driver.
                 let code = unsafe { function($($arg),*) };
+                drop(lock);
                 timer.stop(info.symbol, code);
                 match code {
                     CuResult::SUCCESS => Ok(()),

@@ -11,6 +11,7 @@ use crate::sys::{
 use crate::{identity, undo};
 use core::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One reference to a physical VMM allocation (`CUmemGenericAllocationHandle`),
 /// released on drop (`cuMemRelease`).
@@ -26,7 +27,10 @@ pub struct AllocationHandle {
 impl Drop for AllocationHandle {
     fn drop(&mut self) {
         if !identity::is_forked() {
-            undo::report("cuMemRelease", call!(self.driver, mem_release(self.raw)));
+            undo::report(
+                "cuMemRelease",
+                call!(self.driver, mem_release(self.raw), Some(alone())),
+            );
         }
     }
 }
@@ -68,7 +72,8 @@ impl Driver {
         let mut handle = 0;
         call!(
             self,
-            mem_retain_allocation_handle(&mut handle, address(ptr))
+            mem_retain_allocation_handle(&mut handle, address(ptr)),
+            Some(alone())
         )?;
         Ok(AllocationHandle {
             driver: self,
@@ -196,7 +201,7 @@ impl Driver {
     /// # Errors
     /// `INVALID_VALUE` (1) for a range that is not mapped.
     pub fn mem_unmap(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
-        call!(self, mem_unmap(ptr, size))
+        call!(self, mem_unmap(ptr, size), Some(alone()))
     }
 
     /// `cuMemSetAccess`: gives each location its rights to a mapping.
@@ -224,6 +229,14 @@ impl Driver {
         call!(self, mem_get_access(&mut flags, &location, ptr))?;
         Ok(flags)
     }
+}
+
+/// One at a time in this process. About the same allocation, `cuMemUnmap` beside
+/// `cuMemRelease`, `cuMemRetainAllocationHandle` or another `cuMemUnmap` ends the
+/// process inside the real driver (seen on an H200, driver 580).
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A device address as the pointer that a C prototype wants. Nobody

@@ -6,6 +6,7 @@ pub(crate) mod descriptor;
 pub(crate) mod ledger;
 pub(crate) mod offer;
 pub(crate) mod offering;
+pub(crate) mod reference;
 pub(crate) mod registry;
 pub(crate) mod shared_pool;
 pub(crate) mod spare;
@@ -28,6 +29,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// While it lives, VMM memory stays allocated, whatever its owner frees. Legacy
 /// memory (`cuMemAlloc`) and memory of a pool it does not keep: its owner must.
+///
+/// Its drop waits for the broker's thread, if that is just answering about the
+/// memory, and releases the driver's reference itself. Drop it before the owner
+/// unmaps the memory or after that, not in one thread while another one unmaps:
+/// the real driver does not survive `cuMemRelease` and `cuMemUnmap` of the same
+/// allocation at once (seen on an H200, driver 580).
 #[derive(Debug)]
 pub struct Exported {
     segments: Vec<Segment>,
@@ -86,7 +93,7 @@ pub(crate) fn export(
         let segment = segment(ipc, options, at, end).map_err(|error| at_seam(error, at != ptr))?;
         at += segment.length;
         let is_all = segments.is_empty() && at == end;
-        if !is_all && segment.offer.reference.is_none() {
+        if !is_all && !segment.offer.reference.is_held() {
             // Only VMM mappings can lie side by side in an importer, too.
             return Err(not_exportable(MemoryKind::BeyondAllocation));
         }

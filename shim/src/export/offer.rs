@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::export::allocation;
 use crate::export::descriptor::{Descriptor, Given};
 use crate::export::ledger;
+use crate::export::reference::Reference;
 use crate::export::registry::Registry;
 use crate::identity::{self, Identity};
 use crate::sys::CuDevicePtr;
@@ -20,7 +21,8 @@ use std::sync::{Arc, LazyLock};
 
 /// An export's part in an offer. The offer ends with the last one's drop: nobody
 /// finds it by its token from then on, nor its descriptor's number in the ledger,
-/// even while the broker's thread, in the middle of an answer, still uses it.
+/// even while the broker's thread, in the middle of an answer, still uses it; and
+/// the driver's reference is released.
 #[derive(Debug)]
 pub(crate) struct Kept(Arc<Offer>);
 
@@ -38,16 +40,16 @@ impl Drop for Kept {
         if identity::is_forked() {
             return;
         }
-        if registry().release(&self.0.key(), &self.0)
-            && let Some(entry) = &self.0.entry
-        {
-            entry.withdraw();
+        if registry().release(&self.0.key(), &self.0) {
+            if let Some(entry) = &self.0.entry {
+                entry.withdraw();
+            }
+            self.0.reference.end();
         }
     }
 }
 
-/// One allocation on offer. Dropping the last reference closes the descriptor and
-/// releases the driver's reference.
+/// One allocation on offer. Whoever drops it last closes the descriptor.
 pub(crate) struct Offer {
     pub(crate) driver: Driver,
     /// The types that were asked for; no other one was made.
@@ -71,7 +73,7 @@ pub(crate) struct Offer {
     pub(crate) entry: Option<ledger::Entry>,
     pub(crate) descriptor: Descriptor,
     /// Keeps VMM memory allocated while it is offered, whatever its owner frees.
-    pub(crate) reference: Option<AllocationHandle>,
+    pub(crate) reference: Reference<AllocationHandle>,
     /// The types that the memory was made for but that could not be exported.
     pub(crate) attempts: Vec<Attempt>,
     /// Answers for the offer as long as it lives.
@@ -102,7 +104,7 @@ impl Offer {
             fabric: None,
             entry: None,
             descriptor: Descriptor::None,
-            reference: None,
+            reference: Reference::new(None),
             attempts: Vec::new(),
             broker,
         })
@@ -144,7 +146,8 @@ impl Offer {
 
     /// A descriptor of the memory for an importer, if there is one.
     pub(crate) fn give_descriptor(&self) -> crate::driver::Result<Option<Given<'_>>> {
-        self.descriptor.give(self.driver, self.reference.as_ref())
+        self.reference
+            .with(|reference| self.descriptor.give(self.driver, reference))
     }
 
     /// The types that were made.

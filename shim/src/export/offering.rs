@@ -9,6 +9,7 @@ use crate::error::{Error, NotExportable};
 use crate::export::allocation::{Allocation, Location, Way};
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
 use crate::export::offer::Offer;
+use crate::export::reference::Reference;
 use crate::export::shared_pool::SharedPool;
 use crate::options::ExportOptions;
 use crate::private_fd::PrivateFd;
@@ -105,7 +106,7 @@ impl Offer {
             })?;
         }
         // Neither the fabric bytes nor the ticket hold a reference.
-        self.reference = Some(handle);
+        self.reference = Reference::new(Some(handle));
         Ok(())
     }
 

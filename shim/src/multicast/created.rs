@@ -5,6 +5,7 @@ use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
 use crate::export::offer::{Kept, Offer};
+use crate::export::reference::Reference;
 use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
@@ -84,7 +85,7 @@ pub(super) fn create(
         let bytes = driver.mem_export_fabric(&object);
         offer.fabric = Some(bytes.map_err(Unavailable::at(Stage::Export))?);
     }
-    offer.reference = Some(object);
+    offer.reference = Reference::new(Some(object));
     // Before the handle exists.
     offer.entry = offer.broker.enter(&offer.token, offer.descriptor.number());
     let offer = offer.register();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The code below is the library's own ([`crate::import::slots`],
-//! [`crate::export::registry`], [`crate::broker::started`],
+//! [`crate::export::registry`], [`crate::export::reference`], [`crate::broker::started`],
 //! [`crate::broker::thread`]), with another driver behind it. What is never true
 //! here: that a wait times out. So a wake-up that is lost is a deadlock, which
 //! shuttle reports, and no delay. A count of references changes in one step with
@@ -20,8 +20,8 @@
 //! value or a maker, or with its neighbours, or stays; a value entered after its turn;
 //! a lock held over the driver's call; two locks in the other order; a reference
 //! dropped, or an offer forgotten, that the registry's lock or another's entry forbids;
-//! no second look before registering; a thread that is not told to stop, or joins
-//! itself; a start outside the lock, or not kept.
+//! no second look before registering; a reference whose end does not wait; a thread
+//! that is not told to stop, or joins itself; a start outside the lock, or not kept.
 
 mod broker;
 mod mappings;

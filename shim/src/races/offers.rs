@@ -1,6 +1,7 @@
 //! Exporters of one process: the registry of offers.
 
 use super::check;
+use crate::export::reference::Reference;
 use crate::export::registry::Registry;
 use shuttle::sync::Mutex;
 use shuttle::thread;
@@ -12,6 +13,7 @@ const ALLOCATION: u8 = 1;
 /// As the library's: its drop closes the descriptor.
 struct Offer {
     driver: Arc<Mutex<Driver>>,
+    reference: Reference<Handle>,
     /// The types that it was asked for.
     types: u8,
     token: u32,
@@ -20,6 +22,15 @@ struct Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         self.driver.lock().expect("no thread panics").live -= 1;
+    }
+}
+
+/// The driver's reference to the memory.
+struct Handle(Arc<Mutex<Driver>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.lock().expect("no thread panics").references -= 1;
     }
 }
 
@@ -37,6 +48,11 @@ impl Drop for Kept {
                 self.process.look_up(self.offer.token).is_none(),
                 "an offer is found after its end"
             );
+            self.offer.reference.end();
+            assert!(
+                !self.offer.reference.is_held(),
+                "a reference outlives its offer"
+            );
         }
     }
 }
@@ -46,6 +62,8 @@ struct Driver {
     made: u32,
     /// Descriptors that are open.
     live: u32,
+    /// References that are not released.
+    references: u32,
 }
 
 /// A process that exports.
@@ -75,10 +93,13 @@ impl Exporter {
             let mut driver = self.driver.lock().expect("no thread panics");
             driver.made += 1;
             driver.live += 1;
+            driver.references += 1;
             driver.made
         };
+        let handle = Handle(Arc::clone(&self.driver));
         let mine = Offer {
             driver: Arc::clone(&self.driver),
+            reference: Reference::new(Some(handle)),
             types,
             token,
         };
@@ -109,7 +130,9 @@ impl Exporter {
     }
 
     fn leaves_nothing(self) {
-        assert_eq!(self.driver.lock().expect("no thread panics").live, 0);
+        let driver = self.driver.lock().expect("no thread panics");
+        assert_eq!((driver.live, driver.references), (0, 0));
+        drop(driver);
         assert_eq!(self.registry.len(), 0, "an entry leaked");
         assert_eq!(Arc::strong_count(&self.registry), 1, "an offer leaked");
     }
@@ -161,6 +184,37 @@ fn exports_by_other_types_are_other_offers_of_the_same_allocation() {
         let exporter = Exporter::default();
         on_threads(4, &exporter, |exporter, index| {
             exporter.offer_for_a_while(index % 2);
+        });
+        exporter.leaves_nothing();
+    });
+}
+
+#[test]
+fn the_broker_never_releases_the_driver_s_reference() {
+    check("the broker never releases the driver's reference", || {
+        let exporter = Exporter::default();
+        let kept = exporter.export(0);
+        let token = kept.offer.token;
+        let kept = Mutex::new(Some(kept));
+        on_threads(3, &exporter, move |exporter, index| match index {
+            0 => {
+                drop(kept.lock().expect("no thread panics").take());
+                // The owner unmaps now.
+                let references = exporter.driver.lock().expect("no thread panics").references;
+                assert_eq!(references, 0, "a reference is still to be released");
+            }
+            // As the broker does that makes a descriptor.
+            _ => {
+                if let Some(found) = exporter.look_up(token) {
+                    found.reference.with(|handle| {
+                        thread::yield_now();
+                        if let Some(Handle(driver)) = handle {
+                            let references = driver.lock().expect("no thread panics").references;
+                            assert_eq!(references, 1, "it is released while it is used");
+                        }
+                    });
+                }
+            }
         });
         exporter.leaves_nothing();
     });
