@@ -143,6 +143,13 @@ static void died(int number, siginfo_t *why, void *at) {
     if (__sync_fetch_and_add(&first, 1) > 0)
         for (;;)
             pause();
+    /* What is said below may wait for a lock that is held for ever, such as malloc's. */
+    sigset_t end;
+    sigemptyset(&end);
+    sigaddset(&end, SIGALRM);
+    signal(SIGALRM, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &end, NULL);
+    alarm(10);
     const char *folder = getenv("STACKS");
     char path[300];
     snprintf(path, sizeof path, "%s/%d", folder ? folder : "/tmp", (int)getpid());
