@@ -68,6 +68,8 @@ pub(crate) fn fleeting(
         let ptr = allocate()?;
         // SAFETY: the memory was allocated just now.
         unsafe { peer.driver.memcpy_htod(ptr, &start) }.map_err(Error::from)?;
+        // A short copy may still be under way (CUDA: it returns when the bytes are staged).
+        peer.driver.synchronize().map_err(Error::from)?;
         let options = ExportOptions::default().fd_on_demand(rounds.is_multiple_of(2));
         let exported = ipc.export(ptr, LEN, &options)?;
         publish(&file, &exported.handles()[0])?;

@@ -7,6 +7,7 @@
 //! exporter, which may be gone.
 
 use crate::Answer;
+use crate::at_once::{self, Moving};
 use crate::blocks::{ForeignBlock, room};
 use crate::border::Out;
 use crate::header::{Header, Kind, Place};
@@ -128,24 +129,38 @@ pub(crate) fn ipc_open_mem_handle(ptr: Out<u64>, handle: CuIpcMemHandle, flags: 
     if flags != IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
         return Err(CuResult::INVALID_VALUE);
     }
-    let Named {
-        owner,
-        address,
-        room,
-        pid,
-        ..
-    } = decode(&handle).ok_or(CuResult::INVALID_VALUE)?;
+    let named = decode(&handle).ok_or(CuResult::INVALID_VALUE)?;
     // The real driver tells processes apart by their pids alone: two containers
     // that are both pid 1 are one process to it (seen on an H200, driver 580).
-    if owner == state.session()?.owner || pid == std::process::id() {
+    if named.owner == state.session()?.owner || named.pid == std::process::id() {
         return Err(CuResult::INVALID_CONTEXT);
     }
     let key = OpenKey {
         handle: handle.reserved,
         device,
     };
+    if at_once::is_moving(&key) {
+        return Err(CuResult::ALREADY_MAPPED);
+    }
     if let Some(open) = open_again(&mut state, key) {
         return ptr.put(open);
+    }
+    drop(state);
+    let _moving = Moving::begin(key).ok_or(CuResult::ALREADY_MAPPED)?;
+    ptr.put(open_first(&mut self::state(), key, named)?)
+}
+
+/// Maps what a handle names, unless another thread just did.
+fn open_first(state: &mut State, key: OpenKey, named: Named) -> Answer<u64> {
+    let OpenKey { device, .. } = key;
+    let Named {
+        owner,
+        address,
+        room,
+        ..
+    } = named;
+    if let Some(open) = open_again(state, key) {
+        return Ok(open);
     }
     let session = state.session()?;
     if !owner::lives(&session.store, owner) {
@@ -181,7 +196,7 @@ pub(crate) fn ipc_open_mem_handle(ptr: Out<u64>, handle: CuIpcMemHandle, flags: 
         count: 1,
     };
     state.add_piece(spot.address, header.size, Arc::new(storage), origin);
-    ptr.put(spot.address)
+    Ok(spot.address)
 }
 
 /// Counts one more open of a handle that is open.
@@ -199,17 +214,31 @@ fn open_again(state: &mut State, wanted: OpenKey) -> Option<u64> {
 
 /// `cuIpcCloseMemHandle`: the last one unmaps.
 pub(crate) fn ipc_close_mem_handle(ptr: u64) -> Answer {
-    let mut state = state();
-    state.current_device()?;
-    let piece = state.pieces.get_mut(&ptr).ok_or(CuResult::INVALID_VALUE)?;
-    let Origin::Opened { count, .. } = &mut piece.origin else {
-        return Err(CuResult::INVALID_VALUE);
-    };
+    let mut locked = state();
+    locked.current_device()?;
+    let (key, count) = opened(&mut locked, ptr)?;
+    let key = *key;
+    if *count > 1 {
+        *count -= 1;
+        return Ok(());
+    }
+    drop(locked);
+    let _moving = Moving::begin(key);
+    let mut locked = state();
+    let (_, count) = opened(&mut locked, ptr)?;
     *count -= 1;
     if *count == 0 {
-        state.remove_piece(ptr);
+        locked.remove_piece(ptr);
     }
     Ok(())
+}
+
+/// By which handle memory was opened, and how often.
+fn opened(state: &mut State, ptr: u64) -> Answer<(&OpenKey, &mut u64)> {
+    match state.pieces.get_mut(&ptr).map(|piece| &mut piece.origin) {
+        Some(Origin::Opened { key, count, .. }) => Ok((key, count)),
+        _ => Err(CuResult::INVALID_VALUE),
+    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,10 @@
 //!
 //! Calls about one allocation that the real driver does not always survive if they
 //! meet in two threads end the process here whenever they meet: `cuMemUnmap` beside
-//! `cuMemRelease`, `cuMemRetainAllocationHandle` or another `cuMemUnmap`.
+//! `cuMemRelease`, `cuMemRetainAllocationHandle` or another `cuMemUnmap`. An open of a
+//! legacy handle that meets its first open or its last close is
+//! `CUDA_ERROR_ALREADY_MAPPED`, which the real driver answers now and then where
+//! threads open and close the same memory; what must meet there was not seen.
 //!
 //! # Where it is kinder than a real driver, or guesses
 //!

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Driver, DriverCause, DriverError, Result, Timer, call};
+use super::{Driver, DriverCause, DriverError, OneAtATime, Result, Timer, call};
 use crate::sys::{self, CuDevicePtr, CuIpcMemHandle, CuResult};
 use core::ffi::c_void;
 
@@ -117,13 +117,19 @@ impl Driver {
         let handle = CuIpcMemHandle { reserved: *handle };
         call!(
             self,
-            ipc_open_mem_handle(&mut ptr, handle, sys::IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+            ipc_open_mem_handle(&mut ptr, handle, sys::IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+            Some(&LEGACY_OPENS)
         )?;
         Ok(ptr)
     }
 
     /// `cuIpcCloseMemHandle`: undoes one open.
     pub(crate) fn ipc_close_mem_handle(self, ptr: CuDevicePtr) -> Result<()> {
-        call!(self, ipc_close_mem_handle(ptr))
+        call!(self, ipc_close_mem_handle(ptr), Some(&LEGACY_OPENS))
     }
 }
+
+/// Opens and closes go one at a time. Where threads open and close the same memory by
+/// handles of several exports, `cuIpcOpenMemHandle` answers `ALREADY_MAPPED` (208) now
+/// and then (seen on an H200, driver 580), though it counts its opens.
+static LEGACY_OPENS: OneAtATime = OneAtATime::new();

@@ -19,7 +19,7 @@ use gpuipc_core::DeviceUuid;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A driver call that failed.
@@ -93,11 +93,24 @@ impl Timer {
     }
 }
 
-/// Calls a table entry, under `$lock` where one is given, and turns its code into a
-/// `Result`.
+/// A lock of calls that go one at a time in this process, since the driver does not
+/// bear them side by side.
+struct OneAtATime(Mutex<()>);
+
+impl OneAtATime {
+    const fn new() -> Self {
+        Self(Mutex::new(()))
+    }
+
+    fn take(&self) -> MutexGuard<'_, ()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Calls a table entry, under `$lock` where one is given, and makes a `Result` of its code.
 macro_rules! call {
     ($driver:expr, $field:ident($($arg:expr),* $(,)?)) => {
-        call!($driver, $field($($arg),*), None)
+        call!($driver, $field($($arg),*), None::<&crate::driver::OneAtATime>)
     };
     ($driver:expr, $field:ident($($arg:expr),* $(,)?), $lock:expr) => {{
         let info = sys::info::$field;
@@ -105,7 +118,7 @@ macro_rules! call {
             None => Err(DriverError { call: info.symbol, cause: DriverCause::Missing(info.cuda_version) }),
             Some(function) => {
                 let timer = Timer::start(info.symbol);
-                let lock: Option<std::sync::MutexGuard<'_, ()>> = $lock;
+                let lock = $lock.map(crate::driver::OneAtATime::take);
                 // SAFETY: whoever made this `Driver` promised that the entry
                 // has CUDA's contract. Pointers passed here come from
                 // references or locals that outlive the call and have the type

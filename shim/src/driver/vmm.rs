@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Driver, DriverCause, DriverError, Result, Timer, call, owned_fd};
+use super::{Driver, DriverCause, DriverError, OneAtATime, Result, Timer, call, owned_fd};
 use crate::sys::{
     self, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemFabricHandle, CuMemHandle,
     CuMemLocation, CuResult,
@@ -11,7 +11,6 @@ use crate::sys::{
 use crate::{identity, undo};
 use core::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One reference to a physical VMM allocation (`CUmemGenericAllocationHandle`),
 /// released on drop (`cuMemRelease`).
@@ -29,7 +28,7 @@ impl Drop for AllocationHandle {
         if !identity::is_forked() {
             undo::report(
                 "cuMemRelease",
-                call!(self.driver, mem_release(self.raw), Some(alone())),
+                call!(self.driver, mem_release(self.raw), Some(&LAST_USERS)),
             );
         }
     }
@@ -73,7 +72,7 @@ impl Driver {
         call!(
             self,
             mem_retain_allocation_handle(&mut handle, address(ptr)),
-            Some(alone())
+            Some(&LAST_USERS)
         )?;
         Ok(AllocationHandle {
             driver: self,
@@ -201,7 +200,7 @@ impl Driver {
     /// # Errors
     /// `INVALID_VALUE` (1) for a range that is not mapped.
     pub fn mem_unmap(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
-        call!(self, mem_unmap(ptr, size), Some(alone()))
+        call!(self, mem_unmap(ptr, size), Some(&LAST_USERS))
     }
 
     /// `cuMemSetAccess`: gives each location its rights to a mapping.
@@ -231,13 +230,10 @@ impl Driver {
     }
 }
 
-/// One at a time in this process. About the same allocation, `cuMemUnmap` beside
-/// `cuMemRelease`, `cuMemRetainAllocationHandle` or another `cuMemUnmap` ends the
-/// process inside the real driver (seen on an H200, driver 580).
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// What may end an allocation's last use goes one at a time. About the same allocation,
+/// `cuMemUnmap` beside `cuMemRelease`, `cuMemRetainAllocationHandle` or another
+/// `cuMemUnmap` ends the process inside the real driver (seen on an H200, driver 580).
+static LAST_USERS: OneAtATime = OneAtATime::new();
 
 /// A device address as the pointer that a C prototype wants. Nobody
 /// dereferences it.

@@ -1,11 +1,13 @@
 //! Calls about one allocation that meet in two threads.
 
 use crate::driver::*;
+use crate::peer::Peer;
+use crate::scene;
 use crate::scene::Dir;
-use gpuipc::sys::access;
+use gpuipc::sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS, access};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -84,3 +86,31 @@ fn an_unmap_may_meet_an_export() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
 }
+
+scene!(
+    an_open_that_meets_a_first_open_or_a_last_close_is_refused,
+    || {
+        let mut exporter = Peer::new();
+        let ptr = exporter.ask("alloc 65536").expect("memory");
+        let handle = CuIpcMemHandle {
+            reserved: exporter.ask_bytes(&format!("handle {ptr}")),
+        };
+        start_on(0);
+        let end = Instant::now() + Duration::from_secs(60);
+        let refused = OnceLock::new();
+        let work = || {
+            use_device(0);
+            while refused.get().is_none() && Instant::now() < end {
+                match ipc_open(handle, IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+                    Ok(open) => ipc_close(open).expect("an open"),
+                    Err(code) => drop(refused.set(code)),
+                }
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(work);
+            work();
+        });
+        assert_eq!(refused.get(), Some(&CuResult::ALREADY_MAPPED));
+    }
+);
