@@ -667,8 +667,7 @@ typedef struct gpuipc_open_options {
 // and its words, all valid during the call only. No token is ever in them. Called
 // from any thread that uses the library and from the library's own, also from
 // several at once. It must return: no `longjmp`, no C++ exception. It may call
-// functions of the library but `gpuipc_log_set`, and none that ends the offer that a
-// line of `GPUIPC_LOG_TRACE` is about; what those log is lost.
+// functions of the library but `gpuipc_log_set`; what those log is lost.
 typedef void (*gpuipc_log_callback)(void *user,
                                     uint32_t level,
                                     const char *target,
@@ -1115,10 +1114,10 @@ gpuipc_status gpuipc_exported_attempt_list(const struct gpuipc_exported *exporte
 // their mappings; later ones find the offer withdrawn. (A fabric handle leads to the
 // memory as long as that is allocated: the driver asks nobody.)
 //
-// Waits for the library's thread, if that is just answering about the memory, and
-// releases the driver's reference itself. So the memory may be unmapped afterwards,
-// or before, but not by another thread meanwhile: the real driver does not survive
-// `cuMemRelease` and `cuMemUnmap` of one allocation at once (seen on an H200,
+// Waits for the library's thread, a second at most, if that is in a driver call about
+// the memory, and releases the driver's reference itself. So the memory may be unmapped
+// afterwards, or before, but not by another thread meanwhile: the real driver does not
+// survive `cuMemRelease` and `cuMemUnmap` of one allocation at once (seen on an H200,
 // driver 580).
 void gpuipc_exported_free(struct gpuipc_exported *exported);
 

@@ -6,12 +6,12 @@
 pub(crate) use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     sync::{Condvar, Mutex, MutexGuard, RwLock},
-    thread::{Builder, JoinHandle, current},
+    thread::{Builder, JoinHandle, ThreadId, current},
 };
 
 #[cfg(all(test, gpuipc_shuttle))]
 pub(crate) use shuttle::{
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     sync::{Condvar, Mutex, MutexGuard, RwLock},
-    thread::{Builder, JoinHandle, current},
+    thread::{Builder, JoinHandle, ThreadId, current},
 };

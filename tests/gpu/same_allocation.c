@@ -115,8 +115,12 @@ static void import_more(struct round *of) {
     MUST(cuMemRelease(import(of->fd)));
 }
 static void retain(struct round *of) {
-    if (cuMemRetainAllocationHandle(&of->second, (void *)of->at) == CUDA_SUCCESS)
-        MUST(cuMemRelease(of->second));
+    if (cuMemRetainAllocationHandle(&of->second, (void *)of->at) != CUDA_SUCCESS)
+        of->second = 0;
+}
+static void release_retained(struct round *of) {
+    if (of->second != 0)
+        release_second(of);
 }
 static void question(struct round *of) {
     unsigned long long id;
@@ -136,7 +140,7 @@ static const struct pair {
     {"unmap imported, unmap imported", imported_twice, unmap_first, unmap_second, NULL},
     {"unmap, export", mapped_and_held, unmap_first, export_first, release_first},
     {"unmap, import", mapped_and_exported, unmap_first, import_more, NULL},
-    {"unmap, retain", mapped, unmap_first, retain, NULL},
+    {"unmap, retain", mapped, unmap_first, retain, release_retained},
     {"unmap, question", mapped, unmap_first, question, NULL},
     {"unmap, unmap another", two_allocations, unmap_first, unmap_second, NULL},
 };

@@ -3,7 +3,7 @@
  *   gcc -shared -fPIC -O1 -o stacks.so tests/gpu/stacks.c
  *   STACKS=FOLDER LD_PRELOAD=./stacks.so gpuipc soak --driver cuda --minutes 10
  *
- * At SIGSEGV, SIGBUS or SIGABRT it writes FOLDER/PID: registers and stack of the thread that died, then the stacks of all
+ * For x86-64. At SIGSEGV, SIGBUS or SIGABRT it writes FOLDER/PID: registers and stack of the thread that died, then the stacks of all
  * others. A thread that takes no signals, as the broker's does, cannot say where it is; of its stack all
  * words are written that lie in code, the newest first, old ones among them. addr2line makes lines of them. */
 #define _GNU_SOURCE

@@ -1,9 +1,9 @@
 //! Calls about one allocation that the real driver does not bear in two threads at once.
 //!
-//! The real driver frees its own memory twice if `cuMemUnmap` in one thread meets
-//! `cuMemRelease`, `cuMemRetainAllocationHandle` or another `cuMemUnmap` of the same
-//! allocation in another (seen on an H200, driver 580), now and then. Here the process
-//! aborts whenever they meet, and says why.
+//! The real driver now and then ends the process if `cuMemUnmap` in one thread meets
+//! `cuMemRelease`, another `cuMemUnmap`, or `cuMemRetainAllocationHandle` with its
+//! release, of the same allocation in another (seen on an H200, driver 580). Here the
+//! process aborts whenever they meet, and says why.
 //!
 //! Where threads open and close the same legacy memory, `cuIpcOpenMemHandle` answers
 //! `CUDA_ERROR_ALREADY_MAPPED` now and then (seen on the same). Which calls must meet
@@ -28,7 +28,8 @@ pub(crate) const RELEASE: &str = "cuMemRelease";
 pub(crate) const RETAIN: &str = "cuMemRetainAllocationHandle";
 
 impl Work {
-    /// Begins a call about the allocations behind `handles`.
+    /// Begins a call about the allocations behind `handles`. Whoever looked them up still
+    /// locks the state, and unlocks it before [`Self::goes_on`].
     pub(crate) fn begin(call: &'static str, handles: Vec<u64>) -> Self {
         let meets = |(other, handle): &&Working| {
             (call == UNMAP || *other == UNMAP) && handles.contains(handle)
@@ -37,15 +38,17 @@ impl Work {
         if let Some((other, handle)) = working.iter().find(meets) {
             eprintln!(
                 "gpuipc-emulated: {call} and {other} of the allocation {handle:#x} in two threads at once: \
-                 the real driver frees its own memory twice then"
+                 the real driver does not survive that"
             );
             std::process::abort();
         }
         working.extend(handles.iter().map(|handle| (call, *handle)));
-        drop(working);
-        // The real driver's work takes longer.
-        std::thread::yield_now();
         Self { call, handles }
+    }
+
+    /// The real driver's work takes longer.
+    pub(crate) fn goes_on(&self) {
+        std::thread::yield_now();
     }
 }
 

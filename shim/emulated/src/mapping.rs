@@ -126,8 +126,10 @@ fn mapped_handles(state: &State, ptr: u64, size: usize) -> Answer<Vec<u64>> {
 /// `cuMemUnmap`: whatever is mapped there, which may be nothing; also where the
 /// range goes on past the reservation (seen on an H200, driver 580).
 pub(crate) fn mem_unmap(ptr: u64, size: usize) -> Answer {
-    let handles = mapped_handles(&state(), ptr, size)?;
-    let _work = Work::begin(at_once::UNMAP, handles);
+    let looked = state();
+    let work = Work::begin(at_once::UNMAP, mapped_handles(&looked, ptr, size)?);
+    drop(looked);
+    work.goes_on();
     let mut state = state();
     for start in whole_mappings(&state, ptr, size)? {
         let Some(piece) = state.pieces.remove(&start) else {

@@ -101,7 +101,8 @@ pub(crate) fn mem_create(
 /// `cuMemRelease`. A handle that was never given out crashes the real driver;
 /// here it is `INVALID_VALUE`.
 pub(crate) fn mem_release(handle: u64) -> Answer {
-    let _work = Work::begin(at_once::RELEASE, vec![handle]);
+    let work = Work::begin(at_once::RELEASE, vec![handle]);
+    work.goes_on();
     let mut state = state();
     state.physical(handle)?.references -= 1;
     state.drop_if_unused(handle);
@@ -111,8 +112,11 @@ pub(crate) fn mem_release(handle: u64) -> Answer {
 /// `cuMemRetainAllocationHandle`: the handle of what is mapped there.
 pub(crate) fn mem_retain_allocation_handle(handle: Out<u64>, ptr: Out<c_void>) -> Answer {
     handle.check()?;
-    let found = mapped_handle(&state(), ptr.address())?;
-    let _work = Work::begin(at_once::RETAIN, vec![found]);
+    let looked = state();
+    let found = mapped_handle(&looked, ptr.address())?;
+    let work = Work::begin(at_once::RETAIN, vec![found]);
+    drop(looked);
+    work.goes_on();
     let mut state = state();
     // A mapping keeps its allocation, even when the last handle was released.
     state

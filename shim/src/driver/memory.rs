@@ -129,7 +129,8 @@ impl Driver {
     }
 }
 
-/// Opens and closes go one at a time. Where threads open and close the same memory by
-/// handles of several exports, `cuIpcOpenMemHandle` answers `ALREADY_MAPPED` (208) now
-/// and then (seen on an H200, driver 580), though it counts its opens.
+/// Opens and closes go one at a time. Where threads open and close the same memory,
+/// `cuIpcOpenMemHandle` answers `ALREADY_MAPPED` (208) now and then (seen on an H200,
+/// driver 580), though it counts its opens. An import's deadline does not end the wait:
+/// an open and a close take about a millisecond.
 static LEGACY_OPENS: OneAtATime = OneAtATime::new();

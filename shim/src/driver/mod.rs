@@ -73,7 +73,8 @@ impl std::error::Error for DriverError {}
 pub(crate) type Result<T> = core::result::Result<T, DriverError>;
 
 /// Times one driver call for the log, where somebody reads it: driver calls
-/// cannot be interrupted, so a hang shows as the last line that says a call begins.
+/// cannot be interrupted, so a hang shows as the first line without the one of its end:
+/// calls behind it may be waiting for their turn.
 struct Timer(Option<Instant>);
 
 impl Timer {
@@ -84,6 +85,13 @@ impl Timer {
                 Instant::now()
             }),
         )
+    }
+
+    /// The call begins only now: others went first.
+    fn begin(&mut self) {
+        if let Some(start) = &mut self.0 {
+            *start = Instant::now();
+        }
     }
 
     fn stop(self, call: &str, code: CuResult) {
@@ -117,8 +125,9 @@ macro_rules! call {
         match $driver.table.$field {
             None => Err(DriverError { call: info.symbol, cause: DriverCause::Missing(info.cuda_version) }),
             Some(function) => {
-                let timer = Timer::start(info.symbol);
+                let mut timer = Timer::start(info.symbol);
                 let lock = $lock.map(crate::driver::OneAtATime::take);
+                timer.begin();
                 // SAFETY: whoever made this `Driver` promised that the entry
                 // has CUDA's contract. Pointers passed here come from
                 // references or locals that outlive the call and have the type

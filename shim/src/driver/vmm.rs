@@ -230,9 +230,10 @@ impl Driver {
     }
 }
 
-/// What may end an allocation's last use goes one at a time. About the same allocation,
-/// `cuMemUnmap` beside `cuMemRelease`, `cuMemRetainAllocationHandle` or another
-/// `cuMemUnmap` ends the process inside the real driver (seen on an H200, driver 580).
+/// What may begin or end an allocation's last use goes one at a time. About the same
+/// allocation, `cuMemUnmap` beside `cuMemRelease`, beside another `cuMemUnmap` or beside
+/// a retain with its release ends the process inside the real driver (seen on an H200,
+/// driver 580).
 static LAST_USERS: OneAtATime = OneAtATime::new();
 
 /// A device address as the pointer that a C prototype wants. Nobody

@@ -30,11 +30,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// While it lives, VMM memory stays allocated, whatever its owner frees. Legacy
 /// memory (`cuMemAlloc`) and memory of a pool it does not keep: its owner must.
 ///
-/// Its drop waits for the broker's thread, if that is just answering about the
-/// memory, and releases the driver's reference itself. Drop it before the owner
-/// unmaps the memory or after that, not in one thread while another one unmaps:
-/// the real driver does not survive `cuMemRelease` and `cuMemUnmap` of the same
-/// allocation at once (seen on an H200, driver 580).
+/// Its drop waits for the broker's thread, a second at most, if that is in a driver
+/// call about the memory, and releases the driver's reference itself. Drop it before
+/// the owner unmaps the memory or after that, not in one thread while another one
+/// unmaps: the real driver does not survive `cuMemRelease` and `cuMemUnmap` of the
+/// same allocation at once (seen on an H200, driver 580).
 #[derive(Debug)]
 pub struct Exported {
     segments: Vec<Segment>,

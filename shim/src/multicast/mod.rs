@@ -50,8 +50,9 @@
 //!
 //! In whatever order things are dropped, the driver sees: the mapping, the
 //! unbind on the device that was added, the memory, the object. A binding holds a
-//! reference to its memory, so its owner may free it before. What fails is a
-//! warning in the log, and stops nothing; [`Multicast::close`] returns it.
+//! reference to its memory, so its owner may free it before, though not in another
+//! thread meanwhile. What fails is a warning in the log, and stops nothing;
+//! [`Multicast::close`] returns it.
 //!
 //! Nothing here waits for the GPUs or orders their work: all members must be
 //! done with the address before any of them drops it.

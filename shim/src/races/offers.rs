@@ -206,13 +206,11 @@ fn the_broker_never_releases_the_driver_s_reference() {
             // As the broker does that makes a descriptor.
             _ => {
                 if let Some(found) = exporter.look_up(token) {
-                    found.reference.with(|handle| {
+                    if let Some(handle) = found.reference.lend() {
                         thread::yield_now();
-                        if let Some(Handle(driver)) = handle {
-                            let references = driver.lock().expect("no thread panics").references;
-                            assert_eq!(references, 1, "it is released while it is used");
-                        }
-                    });
+                        let references = handle.0.lock().expect("no thread panics").references;
+                        assert_eq!(references, 1, "it is released while it is used");
+                    }
                 }
             }
         });

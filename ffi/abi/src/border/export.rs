@@ -195,10 +195,10 @@ pub unsafe extern "C" fn gpuipc_exported_attempt_list(
 /// their mappings; later ones find the offer withdrawn. (A fabric handle leads to the
 /// memory as long as that is allocated: the driver asks nobody.)
 ///
-/// Waits for the library's thread, if that is just answering about the memory, and
-/// releases the driver's reference itself. So the memory may be unmapped afterwards,
-/// or before, but not by another thread meanwhile: the real driver does not survive
-/// `cuMemRelease` and `cuMemUnmap` of one allocation at once (seen on an H200,
+/// Waits for the library's thread, a second at most, if that is in a driver call about
+/// the memory, and releases the driver's reference itself. So the memory may be unmapped
+/// afterwards, or before, but not by another thread meanwhile: the real driver does not
+/// survive `cuMemRelease` and `cuMemUnmap` of one allocation at once (seen on an H200,
 /// driver 580).
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_exported_free(exported: Option<Box<Exported>>) {

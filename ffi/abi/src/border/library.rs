@@ -121,8 +121,7 @@ pub extern "C" fn gpuipc_is_forked() -> u32 {
 /// and its words, all valid during the call only. No token is ever in them. Called
 /// from any thread that uses the library and from the library's own, also from
 /// several at once. It must return: no `longjmp`, no C++ exception. It may call
-/// functions of the library but `gpuipc_log_set`, and none that ends the offer that a
-/// line of `GPUIPC_LOG_TRACE` is about; what those log is lost.
+/// functions of the library but `gpuipc_log_set`; what those log is lost.
 pub type LogCallback = Option<
     unsafe extern "C" fn(
         user: *mut c_void,

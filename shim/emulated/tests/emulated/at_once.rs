@@ -19,6 +19,7 @@ fn meet(pair: &str) -> Output {
     Command::new(std::env::current_exe().expect("own path"))
         .args(["at_once::serve", "--exact", "--nocapture"])
         .env(PAIR, pair)
+        .env_remove("CUDA_VISIBLE_DEVICES")
         .env("GPUIPC_EMULATED_DIR", dir.path())
         .output()
         .expect("own program runs")
@@ -38,21 +39,26 @@ fn serve() {
         let ptr = map_for(handle, 2 * MIB, 0, access::READ_WRITE).expect("a mapping");
         let beside = map_for(handle, 2 * MIB, 0, access::READ_WRITE).expect("a mapping");
         let barrier = Barrier::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        let retained = thread::scope(|scope| {
+            let other = scope.spawn(|| {
                 barrier.wait();
                 match pair.as_str() {
                     "release" => release(handle).expect("a handle"),
-                    // There is another mapping or none.
-                    "retain" => drop(retain(ptr).map(release)),
+                    // Nothing may be mapped there any more.
+                    "retain" => return retain(ptr).ok(),
                     "unmap" => unmap(beside, 2 * MIB).expect("a mapping"),
                     "export" => close_fd(export_fd(handle).expect("a descriptor")),
                     other => panic!("{other}"),
                 }
+                None
             });
             barrier.wait();
             unmap(ptr, 2 * MIB).expect("a mapping");
+            other.join().expect("no thread panics")
         });
+        if let Some(handle) = retained {
+            release(handle).expect("a handle");
+        }
         if pair != "unmap" {
             unmap(beside, 2 * MIB).expect("a mapping");
         }
