@@ -52,21 +52,24 @@ static CUmemGenericAllocationHandle import(int fd) {
     return handle;
 }
 
+/* Mapped, and without a handle. */
+static CUdeviceptr map_only(CUmemGenericAllocationHandle handle) {
+    CUdeviceptr at = map(handle);
+    MUST(cuMemRelease(handle));
+    return at;
+}
+
 /* What there is before the two calls. */
 static void mapped_and_held(struct round *of) {
     of->first = create(kind, SIZE);
     of->at = map(of->first);
 }
 
-static void mapped(struct round *of) {
-    mapped_and_held(of);
-    MUST(cuMemRelease(of->first));
-}
+static void mapped(struct round *of) { of->at = map_only(create(kind, SIZE)); }
 
 static void mapped_twice(struct round *of) {
     mapped_and_held(of);
-    of->beside = map(of->first);
-    MUST(cuMemRelease(of->first));
+    of->beside = map_only(of->first);
 }
 
 static void held_twice(struct round *of) {
@@ -83,25 +86,19 @@ static void mapped_and_exported(struct round *of) {
 
 static void mapped_and_imported(struct round *of) {
     mapped_and_exported(of);
-    of->second = import(of->fd);
-    of->beside = map(of->second);
-    MUST(cuMemRelease(of->second));
+    of->beside = map_only(import(of->fd));
 }
 
 static void imported_twice(struct round *of) {
     mapped_and_imported(of);
     MUST(cuMemUnmap(of->at, SIZE));
     MUST(cuMemAddressFree(of->at, SIZE));
-    of->second = import(of->fd);
-    of->at = map(of->second);
-    MUST(cuMemRelease(of->second));
+    of->at = map_only(import(of->fd));
 }
 
 static void two_allocations(struct round *of) {
     mapped(of);
-    of->second = create(kind, SIZE);
-    of->beside = map(of->second);
-    MUST(cuMemRelease(of->second));
+    of->beside = map_only(create(kind, SIZE));
 }
 
 /* The calls. */
@@ -150,7 +147,9 @@ static const struct pair *pair;
 static atomic_uint ready, done;
 static atomic_int over;
 
-static void wait_a_little(unsigned long steps) {
+static void wait_a_little(unsigned long *dice) {
+    *dice = *dice * 6364136223846793005UL + 1442695040888963407UL;
+    unsigned long steps = (*dice >> 40) % 8000;
     for (volatile unsigned long i = 0; i < steps; i++) {
     }
 }
@@ -161,8 +160,7 @@ static void *second(void *nothing) {
         while (atomic_load(&ready) != turn)
             if (atomic_load(&over))
                 return nothing;
-        dice = dice * 6364136223846793005UL + 1442695040888963407UL;
-        wait_a_little((dice >> 40) % 8000);
+        wait_a_little(&dice);
         pair->other(&memory);
         atomic_store(&done, turn);
     }
@@ -178,8 +176,7 @@ static int run(void) {
         memory.fd = -1;
         pair->before(&memory);
         atomic_store(&ready, turn);
-        dice = dice * 6364136223846793005UL + 1442695040888963407UL;
-        wait_a_little((dice >> 40) % 8000);
+        wait_a_little(&dice);
         pair->one(&memory);
         while (atomic_load(&done) != turn) {
         }

@@ -8,26 +8,13 @@ use gpuipc::sys::{
     ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuResult, access,
     handle_type, location,
 };
-use gpuipc::{Buffer, Error, ExportOptions, Memory};
+use gpuipc::{Buffer, Driver, Error, ExportOptions, Memory};
 use std::time::{Duration, Instant};
 
 const LEN: usize = 2 << 20;
 
-/// A driver call past the library, which keeps order among its own ones only.
-macro_rules! cu {
-    ($field:ident($($arg:expr),*)) => {{
-        let function = crate::table().$field.ok_or(stringify!($field))?;
-        // SAFETY: every place passed is a local that outlives the call and has the
-        // type of `cuda.h`; handle, addresses and sizes are those that the driver gave.
-        match unsafe { function($($arg),*) } {
-            CuResult::SUCCESS => Ok(()),
-            code => Err(NotOk::from(format!("{}: {code}", stringify!($field)).as_str())),
-        }
-    }};
-}
-
 /// Memory of device 0 at an address.
-fn allocate() -> Result<u64, NotOk> {
+fn allocate(driver: Driver) -> Result<u64, Error> {
     let place = CuMemLocation {
         kind: location::DEVICE,
         id: 0,
@@ -42,13 +29,21 @@ fn allocate() -> Result<u64, NotOk> {
         location: place,
         flags: access::READ_WRITE,
     };
-    let (mut handle, mut ptr) = (0, 0);
-    cu!(mem_create(&mut handle, LEN, &prop, 0))?;
-    cu!(mem_address_reserve(&mut ptr, LEN, 0, 0, 0))?;
-    cu!(mem_map(ptr, LEN, 0, handle, 0))?;
-    cu!(mem_set_access(ptr, LEN, &rights, 1))?;
-    cu!(mem_release(handle))?;
+    let handle = driver.mem_create(LEN, &prop)?;
+    let ptr = driver.mem_address_reserve(LEN)?;
+    driver.mem_map(ptr, LEN, &handle)?;
+    driver.mem_set_access(ptr, LEN, &[rights])?;
     Ok(ptr)
+}
+
+/// Past the library, whose own unmaps meet no other call of it.
+fn unmap(ptr: u64) -> Result<(), NotOk> {
+    let unmap = crate::table().mem_unmap.ok_or("mem_unmap")?;
+    // SAFETY: the memory of `allocate`, which nothing uses any more.
+    match unsafe { unmap(ptr, LEN) } {
+        CuResult::SUCCESS => Ok(()),
+        code => Err(NotOk::from(format!("cuMemUnmap: {code}").as_str())),
+    }
 }
 
 /// Offers new memory again and again, and unmaps it when its offer has ended.
@@ -58,25 +53,25 @@ pub(crate) fn fleeting(
 ) -> Result<String, NotOk> {
     let (file, seed): (String, u64) = (word(words)?, word(words)?);
     let end = Instant::now() + Duration::from_millis(word(words)?);
-    let ipc = peer.ipc()?;
+    let (ipc, driver) = (peer.ipc()?, peer.driver);
     // Keeps a context, and the broker.
-    let anchor = Buffer::new(peer.driver, 0, Memory::VmmFd, LEN)?;
+    let anchor = Buffer::new(driver, 0, Memory::VmmFd, LEN)?;
     let _kept = ipc.export(anchor.device_ptr(), LEN, &ExportOptions::default())?;
     let start = pattern(seed, 0, 4096);
     let mut rounds = 0_u64;
     while Instant::now() < end {
-        let ptr = allocate()?;
+        let ptr = allocate(driver)?;
         // SAFETY: the memory was allocated just now.
-        unsafe { peer.driver.memcpy_htod(ptr, &start) }.map_err(Error::from)?;
+        unsafe { driver.memcpy_htod(ptr, &start) }.map_err(Error::from)?;
         // A short copy may still be under way (CUDA: it returns when the bytes are staged).
-        peer.driver.synchronize().map_err(Error::from)?;
+        driver.synchronize().map_err(Error::from)?;
         let options = ExportOptions::default().fd_on_demand(rounds.is_multiple_of(2));
         let exported = ipc.export(ptr, LEN, &options)?;
         publish(&file, &exported.handles()[0])?;
         std::thread::sleep(Duration::from_micros(rounds % 23 * 40));
         drop(exported);
-        cu!(mem_unmap(ptr, LEN))?;
-        cu!(mem_address_free(ptr, LEN))?;
+        unmap(ptr)?;
+        driver.mem_address_free(ptr, LEN).map_err(Error::from)?;
         rounds += 1;
     }
     Ok(rounds.to_string())

@@ -74,16 +74,28 @@ fn an_offer_outlives_the_ipc_that_made_it() {
     );
 }
 
+/// [`Pair`], but that a call of the exporter's driver takes longer.
+fn pair_with_slow(delay: &str) -> Pair {
+    let scratch = Scratch::new();
+    Pair {
+        exporter: Peer::start_with(PROGRAM, &scratch, |command| {
+            command.env("GPUIPC_EMULATED_DELAY", delay);
+        }),
+        importer: peer(&scratch),
+        scratch,
+    }
+}
+
 #[test]
 fn an_offer_has_ended_when_its_drop_returns_whatever_the_broker_is_doing() {
     if on_real_gpu() {
         return skip("needs a slow driver");
     }
-    let scratch = Scratch::new();
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
-        command.env("GPUIPC_EMULATED_DELAY", "cuPointerGetAttribute@*=200");
-    });
-    let mut importer = peer(&scratch);
+    let Pair {
+        scratch: _scratch,
+        mut exporter,
+        mut importer,
+    } = pair_with_slow("cuPointerGetAttribute@*=200");
     let (buffer, _) = exporter.alloc("cuda-malloc", LEN);
     let (offer, handle) = exporter.export(buffer, 0, LEN);
     // The broker is asked whether the memory is unchanged, and asks the driver.
@@ -100,16 +112,16 @@ fn an_offer_has_ended_when_its_drop_returns_whatever_the_broker_is_doing() {
     );
 }
 
-const MADE: &str = "calls cuMemExportToShareableHandle";
-
-/// An exporter whose driver makes a descriptor that slowly.
-fn slow_exporter(milliseconds: u32) -> (Scratch, Peer) {
-    let scratch = Scratch::new();
-    let exporter = Peer::start_with(PROGRAM, &scratch, |command| {
-        let delay = format!("cuMemExportToShareableHandle@*={milliseconds}");
-        command.env("GPUIPC_EMULATED_DELAY", delay);
-    });
-    (scratch, exporter)
+/// Asks for an import, and returns when the exporter's broker is making the descriptor.
+fn send_import(importer: &mut Peer, exporter: &mut Peer, import: &str) {
+    const MADE: &str = "calls cuMemExportToShareableHandle";
+    let made = exporter.ok(MADE);
+    importer.send(import);
+    let start = Instant::now();
+    while exporter.ok(MADE) == made {
+        assert!(start.elapsed() < Duration::from_secs(60), "{import}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// The driver's references to allocations, in a peer.
@@ -124,17 +136,16 @@ fn an_offer_s_drop_does_not_wait_for_ever_for_a_driver_that_hangs() {
     if on_real_gpu() {
         return skip("needs a slow driver");
     }
-    let (scratch, mut exporter) = slow_exporter(10_000);
-    let mut importer = peer(&scratch);
+    let Pair {
+        scratch: _scratch,
+        mut exporter,
+        mut importer,
+    } = pair_with_slow("cuMemExportToShareableHandle@*=10000");
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let (offer, handles) = exporter.export_all(buffer, 0, LEN, "on-demand");
     let offered = references(&mut exporter);
-    let made = exporter.ok(MADE);
     let import = format!("import {} timeout=30000", to_hex(&handles[0].encode()));
-    importer.send(&import);
-    while exporter.ok(MADE) == made {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    send_import(&mut importer, &mut exporter, &import);
     exporter.ok(&format!("drop offer {offer}"));
     // The broker is still in the call, and has the reference, which nobody releases then.
     assert_eq!(references(&mut exporter), offered);
@@ -151,21 +162,20 @@ fn an_offer_s_drop_releases_the_driver_s_reference_though_the_broker_uses_it() {
     if on_real_gpu() {
         return skip("needs a slow driver");
     }
-    let (scratch, mut exporter) = slow_exporter(300);
-    let mut importer = peer(&scratch);
+    let Pair {
+        scratch: _scratch,
+        mut exporter,
+        mut importer,
+    } = pair_with_slow("cuMemExportToShareableHandle@*=300");
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let before = references(&mut exporter);
     let (offer, handles) = exporter.export_all(buffer, 0, LEN, "on-demand");
     assert_ne!(references(&mut exporter), before, "no reference is kept");
-    let made = exporter.ok(MADE);
-    importer.send(&format!("import {}", to_hex(&handles[0].encode())));
-    // Until the broker makes the descriptor.
-    while exporter.ok(MADE) == made {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let import = format!("import {}", to_hex(&handles[0].encode()));
+    send_import(&mut importer, &mut exporter, &import);
     exporter.ok(&format!("drop offer {offer}"));
     assert_eq!(references(&mut exporter), before);
-    let answer = importer.answer("the import");
+    let answer = importer.answer(&import);
     assert!(answer.starts_with("ok "), "{answer}");
 }
 

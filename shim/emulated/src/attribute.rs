@@ -40,10 +40,8 @@ pub(crate) fn pointer_get_attribute(data: Out<c_void>, attribute: u32, ptr: u64)
 
 fn value(state: &State, start: u64, piece: &Piece, attribute: u32) -> Answer<Value> {
     use Value::{Long, Word};
-    let physical = match &piece.origin {
-        Origin::Mapped { handle, .. } => state.physicals.get(handle),
-        _ => None,
-    };
+    let handle = piece.mapped_handle();
+    let physical = handle.and_then(|handle| state.physicals.get(&handle));
     let since = match attribute {
         attribute::MAPPING_SIZE | attribute::MAPPING_BASE_ADDR | attribute::MEMORY_BLOCK_ID => {
             11070

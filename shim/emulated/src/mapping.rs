@@ -114,13 +114,11 @@ fn whole_mappings(state: &State, ptr: u64, size: usize) -> Answer<Vec<u64>> {
     Ok(starts)
 }
 
+/// The allocations of these mappings.
 fn mapped_handles(state: &State, ptr: u64, size: usize) -> Answer<Vec<u64>> {
     let starts = whole_mappings(state, ptr, size)?;
-    let handle = |start| match state.pieces.get(start)?.origin {
-        Origin::Mapped { handle, .. } => Some(handle),
-        _ => None,
-    };
-    Ok(starts.iter().filter_map(handle).collect())
+    let pieces = starts.iter().filter_map(|start| state.pieces.get(start));
+    Ok(pieces.filter_map(Piece::mapped_handle).collect())
 }
 
 /// `cuMemUnmap`: whatever is mapped there, which may be nothing; also where the

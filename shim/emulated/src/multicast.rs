@@ -23,7 +23,6 @@ use crate::header::{Kind, Place};
 use crate::multicast_reach::reach;
 use crate::multicast_store::{self, MemoryName};
 use crate::multicast_table::{Binding, Locked, MOST_MEMBERS, TABLE_BYTES, Table};
-use crate::piece::Origin;
 use crate::state::{State, device_index, machine_number, state};
 use crate::storage::Storage;
 use crate::{device, lifecycle};
@@ -244,9 +243,7 @@ pub(crate) fn multicast_bind_addr(
     let (memory, memory_offset) = {
         let state = state();
         let (start, piece) = state.piece_at(ptr).ok_or(CuResult::INVALID_VALUE)?;
-        let Origin::Mapped { handle, .. } = piece.origin else {
-            return Err(CuResult::INVALID_VALUE);
-        };
+        let handle = piece.mapped_handle().ok_or(CuResult::INVALID_VALUE)?;
         // One mapping, whole or in part; several are not played.
         if size as u64 > piece.size - (ptr - start) {
             return Err(CuResult::INVALID_VALUE);

@@ -125,6 +125,14 @@ impl Piece {
         matches!(self.storage.header().place, Place::Gpu(_) | Place::Switch)
     }
 
+    /// The allocation that `cuMemMap` mapped.
+    pub(crate) fn mapped_handle(&self) -> Option<u64> {
+        match self.origin {
+            Origin::Mapped { handle, .. } => Some(handle),
+            _ => None,
+        }
+    }
+
     /// The spot of memory that lies in the driver's blocks.
     pub(crate) fn spot(&self) -> Option<&Spot> {
         match &self.origin {

@@ -7,8 +7,7 @@ use crate::border::{In, Out};
 use crate::config::config;
 use crate::device;
 use crate::header::{Kind, Place};
-use crate::piece::Origin;
-use crate::state::{State, device_index, machine_number, state, visible_number};
+use crate::state::{device_index, machine_number, state, visible_number};
 use crate::storage::Storage;
 use core::ffi::c_void;
 use gpuipc::sys::{
@@ -113,7 +112,10 @@ pub(crate) fn mem_release(handle: u64) -> Answer {
 pub(crate) fn mem_retain_allocation_handle(handle: Out<u64>, ptr: Out<c_void>) -> Answer {
     handle.check()?;
     let looked = state();
-    let found = mapped_handle(&looked, ptr.address())?;
+    let found = looked
+        .piece_at(ptr.address())
+        .and_then(|(_, piece)| piece.mapped_handle())
+        .ok_or(CuResult::INVALID_VALUE)?;
     let work = Work::begin(at_once::RETAIN, vec![found]);
     drop(looked);
     work.goes_on();
@@ -125,13 +127,6 @@ pub(crate) fn mem_retain_allocation_handle(handle: Out<u64>, ptr: Out<c_void>) -
         .ok_or(CuResult::INVALID_VALUE)?
         .references += 1;
     handle.put(found)
-}
-
-fn mapped_handle(state: &State, address: u64) -> Answer<u64> {
-    match state.piece_at(address).map(|(_, piece)| &piece.origin) {
-        Some(Origin::Mapped { handle, .. }) => Ok(*handle),
-        _ => Err(CuResult::INVALID_VALUE),
-    }
 }
 
 /// `cuMemGetAllocationPropertiesFromHandle`.
