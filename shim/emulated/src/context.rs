@@ -160,5 +160,10 @@ pub(crate) fn ctx_get_device(device: Out<i32>) -> Answer {
 
 /// `cuCtxSynchronize`: every copy is done when its call returns.
 pub(crate) fn ctx_synchronize() -> Answer {
-    state().current_device().map(|_| ())
+    let mut state = state();
+    let device = state.current_device()?;
+    if state.invalidate(|stream| stream.device == device) {
+        return Err(CuResult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    Ok(())
 }
