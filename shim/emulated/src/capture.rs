@@ -6,7 +6,7 @@ use crate::border::Out;
 use crate::state::{State, state};
 use crate::stream::Stream;
 use core::cell::Cell;
-use gpuipc::sys::{CuGraph, CuResult, CuStream, capture_mode, capture_status};
+use gpuipc_sys::{CuGraph, CuResult, CuStream, capture_mode, capture_status};
 use std::thread::ThreadId;
 
 /// A capture that runs.

@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::border::Out;
 use crate::state::{context_of, device_index, device_of, state};
 use core::cell::Cell;
-use gpuipc::sys::{CuContext, CuResult};
+use gpuipc_sys::{CuContext, CuResult};
 
 const DEEPEST: usize = 64;
 

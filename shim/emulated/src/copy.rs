@@ -11,7 +11,7 @@ use crate::pool_file::is_freed;
 use crate::state::{State, state};
 use crate::storage::Storage;
 use core::ffi::c_void;
-use gpuipc::sys::{CuResult, CuStream};
+use gpuipc_sys::{CuResult, CuStream};
 use std::sync::Arc;
 
 /// Bytes that a copy from memory to memory has in hand.

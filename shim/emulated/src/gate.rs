@@ -3,7 +3,7 @@
 use crate::state::state;
 use crate::table::Call;
 use crate::{Answer, device, lifecycle};
-use gpuipc::sys::{CuResult, device_attribute as attribute};
+use gpuipc_sys::{CuResult, device_attribute as attribute};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a call: refuses it in a forked child, before `cuInit`, and where the

@@ -9,7 +9,7 @@ use crate::state::{State, machine_number, state};
 use crate::storage::Storage;
 use core::ffi::c_void;
 use core::ptr;
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use std::sync::Arc;
 
 /// The flags that `cuMemHostAlloc` knows: portable, mapped, write-combined.

@@ -5,7 +5,7 @@ use crate::Answer;
 use crate::border::Out;
 use crate::capture::Capture;
 use crate::state::{State, state};
-use gpuipc::sys::{CuResult, CuStream, STREAM_NON_BLOCKING};
+use gpuipc_sys::{CuResult, CuStream, STREAM_NON_BLOCKING};
 
 /// One stream that was created.
 #[derive(Debug)]
