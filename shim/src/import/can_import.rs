@@ -13,7 +13,7 @@ use crate::import::{order_of, own_memory, wait_of};
 use crate::ipc::Ipc;
 use crate::options::ImportOptions;
 use gpuipc_core::{GpuIpcMemHandle, HandleType};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 /// What is to be expected of an import.
@@ -148,7 +148,8 @@ impl Import<'_> {
                 Ok(Verdict::Perhaps)
             }
             HandleType::PosixFd => {
-                driver.mem_import_fd(fetch()?.as_fd()).map_err(failed)?;
+                let take = |fd: BorrowedFd<'_>| driver.mem_import_fd(fd);
+                fetch()?.give(take).map_err(failed)?;
                 Ok(Verdict::Yes)
             }
             HandleType::Fabric => {

@@ -13,7 +13,7 @@ use crate::options::ImportOptions;
 use crate::sys::{CuDevice, CuMemAccessDesc, CuResult};
 use crate::wait::Wait;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 
 /// What an import goes by.
 pub(crate) struct Import<'a> {
@@ -38,9 +38,9 @@ impl Import<'_> {
             HandleType::PosixFd => {
                 let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
                 self.map(handle_type, |at, _| {
-                    let fd = descriptors.get(at, note)?;
                     // The driver has its own reference then; the descriptor goes.
-                    Ok(self.ipc.driver().mem_import_fd(fd.as_fd()))
+                    let take = |fd: BorrowedFd<'_>| self.ipc.driver().mem_import_fd(fd);
+                    Ok(descriptors.get(at, note)?.give(take))
                 })
             }
             HandleType::Fabric => self.map(handle_type, |_, segment| {

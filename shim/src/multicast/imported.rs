@@ -203,7 +203,7 @@ fn by(
             Some(fd) => driver.mem_import_fd(fd.as_fd()),
             None => {
                 let fd = Exporter::of(handle, ipc, wait)?.descriptor(note)?;
-                driver.mem_import_fd(fd.as_fd())
+                fd.give(|fd| driver.mem_import_fd(fd))
             }
         },
     };
