@@ -10,7 +10,7 @@
 use crate::identity;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -38,25 +38,27 @@ impl File {
     fn of(fd: BorrowedFd<'_>) -> Self {
         Self {
             number: fd.as_raw_fd(),
-            id: id_of(fd),
+            id: id_of(fd).ok(),
         }
     }
 
     /// Whether the number still means that file. Files of the kernel's that have no
     /// inode of their own (eventfd, epoll) are taken for each other.
     pub(crate) fn is_there(self) -> bool {
-        if self.id.is_none() {
-            return true;
-        }
+        let Some(id) = self.id else { return true };
         // SAFETY: only `fstat` gets the number, which fails for one that is not open.
         let fd = unsafe { BorrowedFd::borrow_raw(self.number) };
-        id_of(fd) == self.id
+        match id_of(fd) {
+            Ok(now) => now == id,
+            // A filter that forbids `fstat` says nothing about the file.
+            Err(errno) => errno != Errno::BADF,
+        }
     }
 }
 
-fn id_of(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    let stat = rustix::fs::fstat(fd).ok()?;
-    Some((stat.st_dev, stat.st_ino))
+fn id_of(fd: BorrowedFd<'_>) -> rustix::io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// The same descriptor, under a number that no program takes for its standard input or
@@ -279,7 +281,7 @@ mod tests {
         rustix::io::dup2(open("/dev/zero"), &mut number).expect("dup2");
         assert!(!fd.file().is_there());
         drop(fd);
-        assert_eq!(id_of(number.as_fd()), stranger.id);
+        assert_eq!(id_of(number.as_fd()).ok(), stranger.id);
         drop(ManuallyDrop::into_inner(number));
     }
 

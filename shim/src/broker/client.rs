@@ -23,6 +23,10 @@ use std::time::Duration;
 /// Between two tries with a broker that is busy.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
+/// Names that are tried whatever time is left: the abstract one, and those in the own
+/// folder and root's.
+const ALWAYS_TRIED: usize = 3;
+
 /// What the broker said.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -329,8 +333,11 @@ fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line
     let mut stranger = None;
     loop {
         let mut busy = Vec::new();
-        for name in names {
+        for (tried, name) in names.enumerate() {
             match wait.left() {
+                // So few that they take no time: with none left a broker is reached all the
+                // same, and asked where its process is.
+                _ if tried < ALWAYS_TRIED => {}
                 Ok(_) => {}
                 Err(Ended::TimedOut) if !busy.is_empty() => return Err(full_backlog()),
                 Err(ended) => return Err(unfinished(Step::BrokerConnect, ended)),

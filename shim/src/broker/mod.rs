@@ -62,6 +62,7 @@ pub(crate) struct Broker {
 #[derive(Debug)]
 struct Serving {
     thread: Thread<Bell>,
+    has_abstract_name: bool,
     /// What the thread needs, but for the socket of the name in the file system.
     files: Vec<File>,
 }
@@ -174,6 +175,11 @@ impl Broker {
         self.serving.as_ref().err().map(Loss::error)
     }
 
+    /// Whether whoever shares the network namespace reaches it.
+    pub(crate) fn has_abstract_name(&self) -> bool {
+        (self.serving.as_ref()).is_ok_and(|serving| serving.has_abstract_name)
+    }
+
     /// Whether anybody can ask it.
     pub(crate) const fn serves(&self) -> bool {
         self.serving.is_ok()
@@ -255,6 +261,7 @@ fn serve(
     listeners: Vec<socket::Listener>,
 ) -> Result<Serving, Loss> {
     let (bell, ear) = Bell::new().map_err(Loss::of("pipe"))?;
+    let has_abstract_name = listeners.iter().any(|listener| listener.is_abstract);
     let always = listeners.iter().filter(|listener| listener.is_abstract);
     let always = always.map(socket::Listener::file);
     let files = always.chain([bell.file(), ear.file()]).collect();
@@ -272,5 +279,9 @@ fn serve(
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN);
         Loss::of("starting a thread")(errno)
     })?;
-    Ok(Serving { thread, files })
+    Ok(Serving {
+        thread,
+        has_abstract_name,
+        files,
+    })
 }
