@@ -157,11 +157,13 @@ struct Entry {
 }
 
 impl Entry {
-    const EMPTY: Self = Self {
-        number: AtomicI32::new(NONE),
-        device: AtomicU64::new(0),
-        inode: AtomicU64::new(0),
-    };
+    const fn empty() -> Self {
+        Self {
+            number: AtomicI32::new(NONE),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+        }
+    }
 
     /// What is in it, which is taken out.
     fn take(&self) -> Option<File> {
@@ -198,7 +200,7 @@ fn take_slot() -> Option<usize> {
     let number = CHUNKS
         .iter()
         .position(|chunk| chunk.load(Ordering::Acquire).is_null())?;
-    let chunk: Box<Chunk> = Box::new([const { Entry::EMPTY }; CHUNK]);
+    let chunk: Box<Chunk> = Box::new([const { Entry::empty() }; CHUNK]);
     CHUNKS
         .get(number)?
         .store(Box::into_raw(chunk), Ordering::Release);

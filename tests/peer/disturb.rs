@@ -74,14 +74,14 @@ pub(crate) fn close_all(replace: bool) -> Result<Vec<RawFd>, NotOk> {
     let numbers: Vec<RawFd> = numbers.filter(ours).collect();
     let zero = File::open("/dev/zero").map_err(|_| NotOk::from("/dev/zero"))?;
     for number in &numbers {
-        // SAFETY: what a program may do to a library in it, and what is tested here: the
-        // numbers are the broker's, whose code must look before it uses them.
-        unsafe {
-            if replace {
-                libc::dup2(zero.as_raw_fd(), *number);
-            } else {
-                libc::close(*number);
-            }
+        // What a program may do to a library in it, and what is tested here: the numbers are
+        // the broker's, whose code must look before it uses them.
+        if replace {
+            // SAFETY: two numbers; what is closed by it is said above.
+            unsafe { libc::dup2(zero.as_raw_fd(), *number) };
+        } else {
+            // SAFETY: as above.
+            unsafe { libc::close(*number) };
         }
     }
     Ok(numbers)

@@ -417,7 +417,7 @@ fn kind_of_name(name: &str, boot: &str) -> Option<bool> {
 fn is_old(stat: &Stat) -> bool {
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
     now.is_ok_and(|now| {
-        i64::try_from(now.as_secs()).is_ok_and(|now| now.saturating_sub(stat.st_mtime as i64) > 60)
+        i64::try_from(now.as_secs()).is_ok_and(|now| now.saturating_sub(stat.st_mtime) > 60)
     })
 }
 

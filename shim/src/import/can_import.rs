@@ -2,6 +2,7 @@
 //! reasons, without mapping anything.
 
 use crate::attempt::{Attempt, Failure, Peers, Reason, Step};
+use crate::driver::{AllocationHandle, device_uuid};
 use crate::error::Error;
 use crate::identity;
 use crate::import::cache;
@@ -148,7 +149,7 @@ impl Import<'_> {
                 Ok(Verdict::Perhaps)
             }
             HandleType::PosixFd => {
-                let take = |fd: BorrowedFd<'_>| driver.mem_import_fd(fd);
+                let take = |fd: BorrowedFd<'_>| AllocationHandle::import_fd(driver, fd);
                 fetch()?.give(take).map_err(failed)?;
                 Ok(Verdict::Yes)
             }
@@ -156,7 +157,7 @@ impl Import<'_> {
                 let bytes = handle
                     .fabric()
                     .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
-                driver.mem_import_fabric(bytes).map_err(failed)?;
+                AllocationHandle::import_fabric(driver, bytes).map_err(failed)?;
                 Ok(Verdict::Yes)
             }
             HandleType::RuntimeIpc => {
@@ -186,8 +187,7 @@ impl Import<'_> {
         match self.importers.without_way_to(driver, owner) {
             None => Ok(()),
             Some(device) => Err(Failure {
-                peers: driver
-                    .device_uuid(device)
+                peers: device_uuid(driver, device)
                     .ok()
                     .map(|from| Peers { from, to }),
                 ..Failure::refused(Step::SetAccess, Reason::PeerUnsupported)

@@ -1,7 +1,7 @@
 //! One import under way: each type tried through to an accessible address.
 
 use crate::attempt::{Code, Failure, Peers, Reason, Step};
-use crate::driver::{self, AllocationHandle};
+use crate::driver::{self, AllocationHandle, device_uuid};
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::imported_pool::PooledMapping;
@@ -39,7 +39,8 @@ impl Import<'_> {
                 let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
                 self.map(handle_type, |at, _| {
                     // The driver has its own reference then; the descriptor goes.
-                    let take = |fd: BorrowedFd<'_>| self.ipc.driver().mem_import_fd(fd);
+                    let driver = self.ipc.driver();
+                    let take = |fd: BorrowedFd<'_>| AllocationHandle::import_fd(driver, fd);
                     Ok(descriptors.get(at, note)?.give(take))
                 })
             }
@@ -47,7 +48,7 @@ impl Import<'_> {
                 let bytes = segment
                     .fabric()
                     .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
-                Ok(self.ipc.driver().mem_import_fabric(bytes))
+                Ok(AllocationHandle::import_fabric(self.ipc.driver(), bytes))
             }),
         };
         imported.map_err(|failure| self.name_peers(failure))
@@ -261,7 +262,7 @@ impl Import<'_> {
         };
         let from = self
             .without_way(owner)
-            .and_then(|device| driver.device_uuid(device).ok());
+            .and_then(|device| device_uuid(driver, device).ok());
         Failure {
             reason: match owner {
                 None => Reason::DeviceNotVisible,
