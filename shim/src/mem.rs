@@ -8,7 +8,8 @@ use crate::export::allocation::id_at;
 use crate::identity;
 use crate::import::cache::Slot;
 use crate::import::imported_pool::PooledMapping;
-use crate::mapping::{LegacyMapping, VmmMapping};
+use crate::import::legacy::LegacyMapping;
+use crate::mapping::VmmMapping;
 use crate::reservation::Reservation;
 use crate::sys::{CuDevice, CuDevicePtr};
 use core::fmt;
@@ -61,7 +62,7 @@ impl Drop for Shared {
 #[derive(Debug)]
 pub(crate) enum Mapping {
     Vmm(VmmMapping),
-    Legacy(LegacyMapping),
+    Legacy(Arc<LegacyMapping>),
     Pooled(PooledMapping),
     /// This process's own memory: its owner holds it.
     Own(CuDevicePtr),

@@ -59,7 +59,9 @@ pub(crate) fn offer(
         return Err(Error::NotExportable(NotExportable { kind, attempts }));
     }
     // Before the first handle exists.
-    offer.entry = offer.broker.enter(&offer.token, offer.descriptor.number());
+    offer.entry = offer
+        .broker
+        .enter(&offer.token, offer.descriptor.number(), offer.allocation_id);
     Ok(offer)
 }
 

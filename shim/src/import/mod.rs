@@ -7,6 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod exporter;
 pub(crate) mod imported_pool;
 pub(crate) mod importing;
+pub(crate) mod legacy;
 pub(crate) mod own_access;
 pub(crate) mod pidfd;
 pub(crate) mod slots;
