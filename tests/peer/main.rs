@@ -617,6 +617,19 @@ impl Peer {
                         .map_or("exported".into(), |e| e.status().name().to_owned())
                 );
             }
+            let is_forked = |answer: Result<(), Error>| matches!(answer, Err(Error::Forked));
+            let all_forked = self
+                .mappings
+                .values()
+                .all(|mem| is_forked(mem.read(0, &mut [0])) && is_forked(mem.write(0, &[0])))
+                && self.buffers.values().all(|buffer| {
+                    is_forked(buffer.read(0, &mut [0]))
+                        && is_forked(buffer.write(0, &[0]))
+                        && is_forked(buffer.beside(1).map(drop))
+                });
+            if !all_forked {
+                said.push_str(" copied");
+            }
             self.mappings.clear();
             self.multicast = multicast::Objects::default();
             self.offers.clear();
