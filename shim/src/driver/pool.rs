@@ -90,7 +90,7 @@ impl Driver {
 
     /// `cuMemPoolExportToShareableHandle` as a file descriptor, made close-on-exec
     /// here: the driver opens it without (seen on an H200, driver 580), other than
-    /// that of an allocation.
+    /// that of an allocation. An `exec` of another thread in between passes it on.
     ///
     /// # Safety
     /// `pool` is one that this driver gave, and was not destroyed.
