@@ -64,7 +64,7 @@ fn what_a_pointer_that_stays_where_it_is_cannot_do_is_refused() {
     ] {
         let attempt = format!("PosixFd/select/{reason}");
         let refused = exporter.import_refused(&handle, &options);
-        assert_eq!(refused.attempts, [attempt.clone()]);
+        assert_eq!(refused.attempts, [&*attempt]);
         let (own, types) = exporter.can_import(&[handle], &options);
         assert_eq!((own, types), (false, vec![format!("No:{attempt}")]));
     }
