@@ -7,6 +7,8 @@
 //! asks for no more. Where another user of the driver in this process, such as another
 //! copy of the library, has it open at the moment, the open is tried again.
 
+#![allow(unsafe_code)]
+
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::context::DeviceContext;
 use crate::driver::Driver;
@@ -161,7 +163,8 @@ impl Drop for LegacyMapping {
         }
         let closed = self
             .context
-            .give_back(|| self.driver.ipc_close_mem_handle(self.base));
+            // SAFETY: opened by this object, whose users are gone.
+            .give_back(|| unsafe { self.driver.ipc_close_mem_handle(self.base) });
         undo::report("cuIpcCloseMemHandle", closed);
         // Who comes meanwhile opens after the close.
         self.slot.clean();
