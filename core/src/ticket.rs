@@ -36,10 +36,10 @@ pub struct Ticket {
 /// Where the token stands in the exporter's ledger: a sealed file of 32-byte slots that the
 /// exporter keeps open.
 ///
-/// A slot is the token (16 bytes), the descriptor's number or -1 (i64), and the same with every bit
-/// changed. It is filled from before the handle exists until before the descriptor is closed. So
+/// A slot is the token (16 bytes), the descriptor's number or -1 (i64), and the allocation's id
+/// (u64). It is filled from before the handle exists until before the descriptor is closed. So
 /// who fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds
-/// token and number in the slot, has fetched the descriptor that was offered.
+/// all three in the slot, has fetched the descriptor that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// The number that the ledger's descriptor has in the exporter, at least 0.

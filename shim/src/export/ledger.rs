@@ -41,6 +41,9 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::FUTURE_WRITE)
     .union(SealFlags::SEAL);
 
+/// The memfd's name, which /proc shows.
+pub(crate) const NAME: &str = "gpuipc-ledger";
+
 /// A page of tokens.
 pub(crate) struct Ledger {
     fd: PrivateFd,
@@ -69,7 +72,7 @@ impl Ledger {
     pub(crate) fn create() -> Result<Arc<Self>, Error> {
         let os = |step| move |errno| Error::os(step, errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd: OwnedFd = memfd_create("gpuipc-ledger", flags).map_err(os("memfd_create"))?;
+        let fd: OwnedFd = memfd_create(NAME, flags).map_err(os("memfd_create"))?;
         ftruncate(&fd, BYTES as u64).map_err(os("ftruncate of the ledger"))?;
         let stat = fstat(&fd).map_err(os("fstat of the ledger"))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -106,9 +109,14 @@ impl Ledger {
         Ok(Arc::new(ledger))
     }
 
-    /// Writes a token, and the descriptor that is on offer under it, into a free
-    /// slot; `None` if all are taken.
-    pub(crate) fn enter(self: &Arc<Self>, token: &Token, fd: Option<i32>) -> Option<Entry> {
+    /// Writes a token, and the descriptor and the allocation that are on offer under it,
+    /// into a free slot; `None` if all are taken.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        token: &Token,
+        fd: Option<i32>,
+        allocation_id: u64,
+    ) -> Option<Entry> {
         let slot = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             match free.returned.pop() {
@@ -121,7 +129,7 @@ impl Ledger {
             }
         };
         let words = self.words.get(slot as usize)?;
-        for (word, value) in words.iter().zip(slot_words(token, fd)) {
+        for (word, value) in words.iter().zip(slot_words(token, fd, allocation_id)) {
             word.store(value, Ordering::Release);
         }
         Some(Entry {
@@ -132,19 +140,19 @@ impl Ledger {
 }
 
 /// A slot's bytes: the token; the descriptor's number, or -1, as 8 bytes; the
-/// same with every bit changed. Never all zeros, as a free slot is.
-fn slot_bytes(token: &Token, fd: Option<i32>) -> [u8; SLOT_BYTES] {
+/// allocation's id.
+fn slot_bytes(token: &Token, fd: Option<i32>, allocation_id: u64) -> [u8; SLOT_BYTES] {
     let mut bytes = [0; SLOT_BYTES];
     let number = i64::from(fd.unwrap_or(-1));
     bytes[..16].copy_from_slice(token.as_bytes());
     bytes[16..24].copy_from_slice(&number.to_le_bytes());
-    bytes[24..].copy_from_slice(&(!number).to_le_bytes());
+    bytes[24..].copy_from_slice(&allocation_id.to_le_bytes());
     bytes
 }
 
 /// The same as words, in memory order.
-fn slot_words(token: &Token, fd: Option<i32>) -> [u64; 4] {
-    let bytes = slot_bytes(token, fd);
+fn slot_words(token: &Token, fd: Option<i32>, allocation_id: u64) -> [u64; 4] {
+    let bytes = slot_bytes(token, fd, allocation_id);
     let mut words = [0; 4];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = bytes
@@ -156,8 +164,8 @@ fn slot_words(token: &Token, fd: Option<i32>) -> [u64; 4] {
     words
 }
 
-/// Who made a fetched ledger, if it is one and says that `ticket`'s offer lives,
-/// with the ticket's descriptor.
+/// Who made a fetched ledger, if it is one and says that `ticket`'s offer of this
+/// allocation lives, with the ticket's descriptor.
 ///
 /// What was fetched may be anything that the exporter, or a forger, has at that
 /// number. So the seals come first: only a file in memory has them, and asking
@@ -165,6 +173,7 @@ fn slot_words(token: &Token, fd: Option<i32>) -> [u64; 4] {
 pub(crate) fn maker_of_entry(
     ledger: &OwnedFd,
     ticket: &Ticket,
+    allocation_id: u64,
     entry: &LedgerEntry,
 ) -> rustix::io::Result<Option<u32>> {
     if fcntl_get_seals(ledger) != Ok(SEALS) {
@@ -178,12 +187,15 @@ pub(crate) fn maker_of_entry(
     let mut bytes = [0; SLOT_BYTES];
     let at = u64::from(entry.slot) * SLOT_BYTES as u64;
     let read = pread(ledger, &mut bytes, at)?;
-    let wanted = slot_bytes(&ticket.token, ticket.fd);
-    let (token, number) = bytes.split_at(16);
+    let wanted = slot_bytes(&ticket.token, ticket.fd, allocation_id);
+    let (token, rest) = bytes.split_at(16);
     let mut found = [0; 16];
     found.copy_from_slice(token);
-    let right =
-        read == bytes.len() && ticket.token.matches(&Token::new(found)) && number == &wanted[16..];
+    // A free slot is all zeros, as a forged ticket may be, too.
+    let right = read == bytes.len()
+        && bytes != [0; SLOT_BYTES]
+        && ticket.token.matches(&Token::new(found))
+        && rest == &wanted[16..];
     Ok(right.then_some(stat.st_uid))
 }
 

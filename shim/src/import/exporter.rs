@@ -9,7 +9,7 @@
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::broker::{self, Answer, Connection, Foreign, Reach};
 use crate::identity::Identity;
-use crate::import::pidfd::{self, Process};
+use crate::import::pidfd::{self, Offered, Process};
 use crate::import::window::Window;
 use crate::ipc::Ipc;
 use crate::mem::Liveness;
@@ -78,7 +78,7 @@ impl<'a> Exporter<'a> {
     /// way to the process.
     fn by_number(&self) -> Option<Result<Foreign, Failure>> {
         let process = self.process()?;
-        let fetch = |process| pidfd::fetch(&process, &self.ticket, self.reach.trust);
+        let fetch = |process| pidfd::fetch(&process, &self.offered());
         Some(process.and_then(fetch).map(Foreign::new))
     }
 
@@ -91,7 +91,7 @@ impl<'a> Exporter<'a> {
             return None;
         }
         let process = Process::behind_socket(broker.process()?);
-        match pidfd::fetch(&process, &self.ticket, self.reach.trust) {
+        match pidfd::fetch(&process, &self.offered()) {
             Ok(fd) => Some(Foreign::new(fd)),
             Err(failure) => {
                 if matches!(failure.reason, Reason::PtraceRefused | Reason::NoPidfd) {
@@ -139,7 +139,7 @@ impl<'a> Exporter<'a> {
         if may_go_around(failure.reason)
             && let Some(Ok(process)) = self.process()
         {
-            match pidfd::offer_lives(&process, &self.ticket, self.reach.trust) {
+            match pidfd::offer_lives(&process, &self.offered()) {
                 Ok(true) if !require_live => return Ok(Liveness::OfferLives),
                 Ok(false) => {
                     return Err(Failure::refused(Step::Liveness, Reason::OfferWithdrawn));
@@ -172,6 +172,15 @@ impl<'a> Exporter<'a> {
             Answer::Own { .. } => refused(Reason::SizeMismatch),
             Answer::MemoryChanged => refused(Reason::StaleMemory),
             Answer::Fd(_) | Answer::MemoryUnchanged => refused(Reason::BrokerBadReply),
+        }
+    }
+
+    /// What the exporter's table is to say.
+    fn offered(&self) -> Offered<'_> {
+        Offered {
+            ticket: &self.ticket,
+            allocation_id: self.handle.allocation_id(),
+            trust: self.reach.trust,
         }
     }
 
