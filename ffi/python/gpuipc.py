@@ -109,6 +109,7 @@ class Status(enum.IntEnum):
     PANIC = 5
     INVALID_SETTING = 6
     SYSTEM_CALL = 7
+    IN_CALLBACK = 8
     HANDLE_LENGTH = 20
     HANDLE_MAGIC = 21
     HANDLE_NEWER = 22
@@ -171,7 +172,7 @@ class Outlook(NamedTuple):
 
 
 class Transport(NamedTuple):
-    """Another way to a registered memory: a number and 1 to 64 bytes of the caller's."""
+    """Another way to a registered memory: a number and at most 64 bytes of the caller's."""
 
     kind: int
     data: bytes

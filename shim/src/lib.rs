@@ -89,7 +89,7 @@ pub use attempt::{Attempt, Code, Peers, Reason, Step};
 pub use buffer::{Buffer, Memory};
 pub use driver::{AllocationHandle, Driver, DriverCause, DriverError};
 pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
-pub use export::Exported;
+pub use export::{Exported, WHOLE_ALLOCATION};
 pub use gpuipc_core as core;
 pub use gpuipc_core::{
     DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TransportInfo,

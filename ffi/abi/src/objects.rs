@@ -11,6 +11,7 @@ pub use reservation::Reservation;
 
 use crate::failure::Failure;
 use crate::logger;
+use gpuipc::core::MAX_HANDLES;
 use gpuipc::{
     Attempt, Driver, Error, ExportOptions, GpuIpcMem, GpuIpcMemHandle, HANDLE_BYTES, ImportOptions,
     Ipc, IpcOptions, Memory, Status,
@@ -118,6 +119,19 @@ impl Exported {
         self.exported.handles()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        // No more than there are addresses.
+        usize::try_from(self.exported.size()).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn leave(self) -> Result<(), Failure> {
+        if gpuipc::is_forked() {
+            return Err(Error::Forked.into());
+        }
+        self.exported.leave();
+        Ok(())
+    }
+
     pub(crate) fn handle_bytes(&self, index: usize) -> Result<[u8; HANDLE_BYTES], Failure> {
         let handles = self.handles();
         let handle = handles.get(index).ok_or_else(|| {
@@ -181,7 +195,17 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<GpuIpcMemHandle>, Failure> {
             ),
         ));
     }
-    let mut decoded = Vec::with_capacity(handles.len());
+    if handles.len() > MAX_HANDLES {
+        return Err(Failure::new(
+            Status::HANDLE_LENGTH,
+            format!(
+                "length is {} bytes, but at most {MAX_HANDLES} handles are taken",
+                bytes.len()
+            ),
+        ));
+    }
+    // Grows with the handles that are ones.
+    let mut decoded = Vec::new();
     for handle in handles {
         decoded.push(GpuIpcMemHandle::decode(handle)?);
     }

@@ -31,6 +31,9 @@ pub extern "C" fn gpuipc_open(out: Option<&mut MaybeUninit<Box<Library>>>) -> CS
     })
 }
 
+/// The most users that the options can name.
+const MOST_UIDS: usize = 65_536;
+
 /// As `gpuipc_open`, with options that go before the environment. `options` may be
 /// NULL: the defaults.
 ///
@@ -52,7 +55,7 @@ pub unsafe extern "C" fn gpuipc_open_with(
                 // A u32 is not more than a usize on the machines that this is for.
                 let count = options.trusted_uid_count as usize;
                 // SAFETY: the caller's promise, for the time of this call.
-                let uids = unsafe { elements("trusted_uids", options.trusted_uids, count) }?;
+                let uids = unsafe { elements("trusted_uids", options.trusted_uids, count, MOST_UIDS) }?;
                 options.check(socket_dir, uids)?
             }
         };
@@ -120,8 +123,7 @@ pub extern "C" fn gpuipc_is_forked() -> u32 {
 /// `GPUIPC_LOG_...`, its target (`gpuipc::gpu`, `gpuipc::broker`, `gpuipc::ffi`)
 /// and its words, all valid during the call only. No token is ever in them. Called
 /// from any thread that uses the library and from the library's own, also from
-/// several at once. It must return: no `longjmp`, no C++ exception. It may call
-/// functions of the library but `gpuipc_log_set`; what those log is lost.
+/// several at once. A callback: see above for what it may do.
 pub type LogCallback = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -156,10 +158,10 @@ impl User {
 /// `gpuipc_open`, too. When it returns, the callback before is not being called any
 /// more, and what its `user` points to may go.
 ///
-/// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist and from
-/// within the callback, `GPUIPC_FORKED`.
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist,
+/// `GPUIPC_UNSUPPORTED` in a Rust program that has a logger of its own, `GPUIPC_FORKED`.
 #[unsafe(no_mangle)]
-pub extern "C" fn gpuipc_log_set(callback: LogCallback, user: *mut c_void, level: u32) -> CStatus {
+pub unsafe extern "C" fn gpuipc_log_set(callback: LogCallback, user: *mut c_void, level: u32) -> CStatus {
     let user = User(user);
     call("gpuipc_log_set", || {
         let filter = LevelFilter::iter()

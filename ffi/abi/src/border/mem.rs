@@ -1,6 +1,6 @@
 //! What was imported.
 
-use super::{ArrayRoom, TextRoom, buffer, bytes, call, given, initialized, release};
+use super::{ArrayRoom, TextRoom, buffer, bytes, call, call_with, given, initialized, release};
 use crate::attempts::CAttempt;
 use crate::objects::{self, Mem, Reservation};
 use crate::status::CStatus;
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn gpuipc_mem_write(
 /// window ends. (A placed mapping is never shared.) Does not wait for the GPU: work that
 /// uses the memory must have ended.
 ///
-/// `mem` is given back in any case. `out` may be NULL: as `gpuipc_mem_free`.
+/// `mem` is given back in any case but `GPUIPC_IN_CALLBACK`. `out` may be NULL: as `gpuipc_mem_free`.
 ///
 /// Fails with `GPUIPC_NULL_ARGUMENT` without `mem`.
 #[unsafe(no_mangle)]
@@ -160,7 +160,7 @@ pub extern "C" fn gpuipc_mem_unmap(
     mem: Option<Box<Mem>>,
     out: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> CStatus {
-    call("gpuipc_mem_unmap", || {
+    call_with("gpuipc_mem_unmap", mem, |mem| {
         let reservation = given("mem", mem)?.unmap().map(Box::new);
         if let Some(out) = out {
             out.write(reservation);
