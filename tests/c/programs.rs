@@ -260,6 +260,33 @@ fn bad_input_gives_the_named_status() {
 }
 
 #[test]
+fn a_callback_calls_nothing_of_the_library() {
+    for library in [Library::Static, Library::Shared] {
+        run("callbacks.c", library, &[], Under::Nothing);
+    }
+}
+
+#[test]
+fn a_thread_that_is_cancelled_ends_after_its_call() {
+    run("cancelled.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn a_forked_child_can_use_nothing_that_needs_cuda() {
+    run("forked.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn the_tests_of_every_function_have_every_function() {
+    let every = include_str!("every.h");
+    for symbol in include_str!("symbols.txt").lines() {
+        let called = format!("CALL({symbol},");
+        let plain = format!("{symbol}(");
+        assert!(every.contains(&called) || every.contains(&plain), "{symbol}");
+    }
+}
+
+#[test]
 fn options_errors_in_numbers_cancelling_and_log_lines() {
     run("calls.c", Library::Static, &[], Under::Nothing);
 }
