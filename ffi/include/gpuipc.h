@@ -1635,7 +1635,11 @@ gpuipc_status gpuipc_multicast_join(const struct gpuipc *ipc,
 // `*out` is to be given to `gpuipc_multicast_buffer_close`, before or after
 // `multicast` is freed.
 //
-// Fails with `GPUIPC_MULTICAST_UNAVAILABLE`, `GPUIPC_MULTICAST_TEAM`.
+// Fails with `GPUIPC_INVALID_ARGUMENT` for `ptr` or `len` against the granularity or
+// the allocation's size (the text has the numbers), `GPUIPC_MULTICAST_UNAVAILABLE`,
+// `GPUIPC_MULTICAST_TEAM`. Where the members named something else than one another,
+// or one of them was silent or died, every later call with `multicast` fails in the
+// same way: free it, and join a new object.
 gpuipc_status gpuipc_multicast_bind(const struct gpuipc_multicast *multicast,
                                     uint64_t ptr,
                                     size_t len,

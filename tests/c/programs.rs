@@ -113,6 +113,10 @@ fn output(
     let mut command = under.command(&program);
     emulated(&mut command, &folders);
     command.args(arguments).envs(variables.iter().copied());
+    if matches!(under, Under::Valgrind | Under::Sanitizers) {
+        // They need address space of their own.
+        command.env("UNDER_A_TOOL", "1");
+    }
     Some(command.output().expect("the program can be started"))
 }
 
@@ -257,6 +261,13 @@ fn two_copies_in_one_process_give_the_original_pointer() {
 #[test]
 fn bad_input_gives_the_named_status() {
     run("bad_input.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn exports_are_left_whole_and_registered_for_transports_alone() {
+    for under in [Under::Nothing, Under::Valgrind, Under::Sanitizers] {
+        run("exports.c", Library::Static, &[], under);
+    }
 }
 
 #[test]

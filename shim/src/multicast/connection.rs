@@ -65,6 +65,7 @@ impl<'a> Connection<'a> {
     /// the member that failed, is gone, or means another range. The buffers that
     /// are there stay.
     pub fn bind(&self, ptr: CuDevicePtr, len: usize) -> Result<BoundBuffer, Error> {
+        crate::identity::process_id()?;
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         let length = len as u64;
         let memory = Memory::at(&self.member, ptr, len);
@@ -81,7 +82,7 @@ impl<'a> Connection<'a> {
             let range = range.ok_or(Unavailable::refused(Stage::Layout, Reason::NoRoom))?;
             Ok((memory, range))
         });
-        let (memory, range) = team.agree(&ballot, ready.map_err(Error::from))?;
+        let (memory, range) = team.agree(&ballot, ready)?;
         let bound = range.bind(&self.member, memory).and_then(|binding| {
             let mapping = self.map()?;
             Ok(BoundBuffer { mapping, binding })

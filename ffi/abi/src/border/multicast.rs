@@ -150,7 +150,11 @@ pub unsafe extern "C" fn gpuipc_multicast_join(
 /// `*out` is to be given to `gpuipc_multicast_buffer_close`, before or after
 /// `multicast` is freed.
 ///
-/// Fails with `GPUIPC_MULTICAST_UNAVAILABLE`, `GPUIPC_MULTICAST_TEAM`.
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for `ptr` or `len` against the granularity or
+/// the allocation's size (the text has the numbers), `GPUIPC_MULTICAST_UNAVAILABLE`,
+/// `GPUIPC_MULTICAST_TEAM`. Where the members named something else than one another,
+/// or one of them was silent or died, every later call with `multicast` fails in the
+/// same way: free it, and join a new object.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_multicast_bind(
     multicast: Option<&gpuipc_multicast>,
