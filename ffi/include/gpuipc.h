@@ -869,11 +869,18 @@ typedef struct gpuipc_error {
     uint64_t reserved_long;
 } gpuipc_error;
 
-// A ticket as C sees it inside a slot.
+// A ticket as C sees it inside a slot: how an importer finds the exporter's broker and proves that
+// it holds the handle.
 typedef struct gpuipc_ticket {
+    // The broker's random name.
     uint8_t endpoint[16];
+    // The secret of this export.
     uint8_t token[16];
+    // The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory,
+    // and descriptors that are made on demand. For messages and tests only: the exporter closes it
+    // with the export, and may have another file at that number then.
     int32_t fd;
+    // The number of the exporter's export table; -1 where there is none. As `fd`.
     int32_t ledger_fd;
     uint32_t ledger_slot;
     uint32_t reserved;
