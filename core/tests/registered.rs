@@ -312,7 +312,10 @@ fn a_memory_may_have_neither_handle_nor_transport() {
     assert_eq!(fields.encode(&[], &[], &mut bytes), Ok(128));
     let registered = RegisteredMemoryRef::decode(&bytes).unwrap();
     assert_eq!(registered.fields(), fields);
-    assert_eq!(registered.transports().len() + registered.handles().len(), 0);
+    assert_eq!(
+        registered.transports().len() + registered.handles().len(),
+        0
+    );
 }
 
 #[test]

@@ -79,8 +79,9 @@
  * gpuipc_is_forked: the library may hold locks meanwhile. On the callback's thread
  * every other call returns GPUIPC_IN_CALLBACK and does nothing; a gpuipc_..._free or
  * gpuipc_close does nothing, and the object stays. A callback must not wait for
- * another thread that is in a call of the library. It must return: no longjmp and no
- * pthread_exit. A C++ exception that leaves it ends the process (abort).
+ * another thread that is in a call of the library. It must return: no longjmp. A C++
+ * exception that leaves it ends the process (abort). pthread_exit, as an interpreter
+ * that shuts down calls it, stops the thread there for ever, with the locks that it holds.
  *
  * pthread_cancel. A thread that is cancelled while it is in a call goes on until the
  * call returns: the library disables cancellation meanwhile, in callbacks, too. With
@@ -154,7 +155,7 @@
 #define GPUIPC_VERSION (((GPUIPC_VERSION_MAJOR * 1000000) + (GPUIPC_VERSION_MINOR * 1000)) + GPUIPC_VERSION_PATCH)
 
 // The number of the binary interface, which is the number in the shared library's
-// SONAME (`libgpuipc.so.1`). Raised only when something is removed or changed: see
+// SONAME (`libgpuipc.so.1`, of the library that `ffi/install` makes; cargo's has none). Raised only when something is removed or changed: see
 // above.
 #define GPUIPC_ABI_VERSION 1
 

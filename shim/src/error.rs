@@ -495,7 +495,10 @@ mod tests {
         }
         let lines: Vec<&str> = text.lines().collect();
         let code = format!("[{}]", Code::Os(111));
-        assert_eq!(lines[2], format!("  2. Fabric failed at broker connect {code}"));
+        assert_eq!(
+            lines[2],
+            format!("  2. Fabric failed at broker connect {code}")
+        );
         assert_eq!(lines.len(), 4);
     }
 }

@@ -66,7 +66,11 @@ fn two_cpp_libraries_of_one_process_use_their_own_copies() {
             std::fs::write(&source, "#include \"hidden.cpp\"\n").expect("a file");
             let (name, include) = (format!("-DNAME={name}"), sources());
             let include = format!("-I{}", include.display());
-            cpp.plugin(&source, &folders.made, &[HIDDEN, optimized, &name, &include])
+            cpp.plugin(
+                &source,
+                &folders.made,
+                &[HIDDEN, optimized, &name, &include],
+            )
         });
         for library in &made {
             let Some(listing) = nm(&["-D", "--defined-only"], library) else {
@@ -76,7 +80,9 @@ fn two_cpp_libraries_of_one_process_use_their_own_copies() {
             let is_ours = |symbol: &&str| {
                 let name = symbol.trim_start_matches("_Z");
                 let scope = name.trim_start_matches(['T', 'I', 'V', 'S', 'Z', 'G', 'N', 'K']);
-                scope.starts_with("gpuipc") || scope.starts_with("8gpuipcxx") || name.contains("_free")
+                scope.starts_with("gpuipc")
+                    || scope.starts_with("8gpuipcxx")
+                    || name.contains("_free")
             };
             let symbols = listing.lines().filter_map(symbol);
             let shown: Vec<&str> = symbols.filter(is_ours).collect();

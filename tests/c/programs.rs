@@ -2,6 +2,7 @@
 
 use crate::compiler::{Compiler, Language, Library};
 use crate::{libraries, skip, sources};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -278,6 +279,24 @@ fn a_callback_calls_nothing_of_the_library() {
 }
 
 #[test]
+fn a_thread_that_ends_in_a_callback_stops_there() {
+    run("leaving.cpp", Library::Static, &["exit"], Under::Nothing);
+}
+
+#[test]
+fn an_exception_that_leaves_a_callback_ends_the_process() {
+    let thrown = output(
+        "leaving.cpp",
+        Library::Static,
+        &["throw"],
+        Under::Nothing,
+        &[],
+    );
+    let Some(output) = thrown else { return };
+    assert_eq!(output.status.signal(), Some(6), "{output:?}");
+}
+
+#[test]
 fn a_thread_that_is_cancelled_ends_after_its_call() {
     run("cancelled.c", Library::Static, &[], Under::Nothing);
 }
@@ -293,7 +312,10 @@ fn the_tests_of_every_function_have_every_function() {
     for symbol in include_str!("symbols.txt").lines() {
         let called = format!("CALL({symbol},");
         let plain = format!("{symbol}(");
-        assert!(every.contains(&called) || every.contains(&plain), "{symbol}");
+        assert!(
+            every.contains(&called) || every.contains(&plain),
+            "{symbol}"
+        );
     }
 }
 

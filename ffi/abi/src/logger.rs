@@ -7,13 +7,13 @@ use crate::failure::Failure;
 use gpuipc::{Error, Status};
 use log::{LevelFilter, Log, Metadata, Record};
 use std::io::Write;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The environment variable: a level, or `off`.
 const VARIABLE: &str = "GPUIPC_LOG";
 
 /// Where lines go.
-type Sink = Box<dyn Fn(&Record<'_>) + Send + Sync>;
+type Sink = Arc<dyn Fn(&Record<'_>) + Send + Sync>;
 
 /// The host's callback, if it gave one.
 static HOST: RwLock<Option<Sink>> = RwLock::new(None);
@@ -38,8 +38,8 @@ impl Log for Logger {
         let Ok(host) = HOST.try_read() else {
             return;
         };
-        match &*host {
-            Some(sink) => callback::run(|| sink(record)),
+        match host.clone() {
+            Some(sink) => callback::run(host, || sink(record)),
             None => to_stderr(record),
         }
     }

@@ -3,8 +3,8 @@
 
 use super::ranges::Ranges;
 use super::{Reason, Stage, Unavailable};
-use crate::error::Error;
 use crate::driver::{AllocationHandle, Driver, Result};
+use crate::error::Error;
 use crate::sys::{CuDevice, CuDevicePtr, CuResult, pointer_attribute};
 use crate::{identity, undo};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +79,8 @@ impl Memory {
             return Err(wrong("len", size, rule, unit));
         }
         if !offset.is_multiple_of(unit) {
-            let rule = "its offset in the allocation is a multiple of the multicast granularity, which is";
+            let rule =
+                "its offset in the allocation is a multiple of the multicast granularity, which is";
             return Err(wrong("ptr", ptr, rule, unit));
         }
         let left = mapped.saturating_sub(offset);

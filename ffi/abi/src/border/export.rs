@@ -1,8 +1,8 @@
 //! Offering memory to other processes.
 
 use super::{
-    ArrayRoom, ByteRoom, TextRoom, buffer, call, call_with, given, options, put_bytes, put_defaults,
-    release,
+    ArrayRoom, ByteRoom, TextRoom, buffer, call, call_with, given, options, put_bytes,
+    put_defaults, release,
 };
 use crate::attempts::CAttempt;
 use crate::failure::Failure;

@@ -45,7 +45,7 @@ use crate::failure::Failure;
 use crate::last_error;
 use crate::options::{self, Growing};
 use crate::status::CStatus;
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -125,6 +125,19 @@ impl Drop for NoCancel {
     fn drop(&mut self) {
         pthread_setcancelstate(self.before, None);
     }
+}
+
+/// Whether a C++ exception is on its way in this thread.
+pub(crate) fn is_throwing_cpp() -> bool {
+    // SAFETY: the name ends with a NUL, and looking it up runs nothing.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_ZSt19uncaught_exceptionsv".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: the function of that name is `int std::uncaught_exceptions()`, of libstdc++ and
+    // libc++ alike.
+    let count = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(found) };
+    count() > 0
 }
 
 /// What an argument points to, unless it is NULL.

@@ -19,7 +19,7 @@ use std::mem::MaybeUninit;
 
 /// C's function and its context.
 struct Gather {
-    function: unsafe extern "C" fn(*mut c_void, *const u8, *mut u8, *mut u8, u32),
+    function: unsafe extern "C-unwind" fn(*mut c_void, *const u8, *mut u8, *mut u8, u32),
     context: *mut c_void,
 }
 
@@ -48,7 +48,7 @@ impl Exchange for Gather {
                 timeout_ms,
             );
         };
-        callback::run(ask);
+        callback::run((), ask);
     }
 }
 
@@ -191,10 +191,14 @@ pub extern "C" fn gpuipc_multicast_buffer_ptr(
 pub extern "C" fn gpuipc_multicast_buffer_close(
     buffer: Option<Box<gpuipc_multicast_buffer>>,
 ) -> CStatus {
-    call_with("gpuipc_multicast_buffer_close", buffer, |buffer| match buffer {
-        Some(buffer) => Ok(buffer.buffer.close()?),
-        None => Ok(()),
-    })
+    call_with(
+        "gpuipc_multicast_buffer_close",
+        buffer,
+        |buffer| match buffer {
+            Some(buffer) => Ok(buffer.buffer.close()?),
+            None => Ok(()),
+        },
+    )
 }
 
 /// Lets go of the member's side of the object, and of its team. NULL is allowed.

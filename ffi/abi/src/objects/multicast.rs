@@ -26,7 +26,7 @@ pub const GPUIPC_HEARD_SILENT: u8 = 2;
 /// binds. A callback: see above for what it may do.
 #[allow(non_camel_case_types)]
 pub type gpuipc_multicast_gather = Option<
-    unsafe extern "C" fn(
+    unsafe extern "C-unwind" fn(
         context: *mut c_void,
         message: *const u8,
         all: *mut u8,
