@@ -1,6 +1,8 @@
 //! RegisteredMemory: one buffer of a runtime, with every way to reach it, on
 //! either side. Its form on the wire is [`gpuipc_core::RegisteredMemoryRef`].
 
+#![allow(unsafe_code)]
+
 use crate::attempt::{Failure, Step};
 use crate::error::Error;
 use crate::export::{Exported, WHOLE_ALLOCATION};
@@ -144,14 +146,19 @@ impl fmt::Debug for RegisteredMemory {
 }
 
 /// See [`Ipc::register`].
-pub(crate) fn register(
+///
+/// # Safety
+/// As for [`Ipc::export`].
+pub(crate) unsafe fn register(
     ipc: &Ipc,
     ptr: CuDevicePtr,
     len: usize,
     transports: &[TransportInfo],
     options: &ExportOptions,
 ) -> Result<RegisteredMemory, Error> {
-    let (exported, gpu_error) = match ipc.export(ptr, len, options) {
+    // SAFETY: as the caller says.
+    let exported = unsafe { ipc.export(ptr, len, options) };
+    let (exported, gpu_error) = match exported {
         Ok(exported) => (Some(exported), None),
         // Of memory that is not known there is no whole allocation.
         Err(error @ Error::NotExportable(_))

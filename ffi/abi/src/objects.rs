@@ -1,5 +1,7 @@
 //! What C holds pointers to.
 
+#![allow(unsafe_code)]
+
 pub mod multicast;
 pub mod outlook;
 pub mod registered;
@@ -61,9 +63,7 @@ const _: () = usable_from_any_thread::<Cancel>();
 impl Library {
     pub(crate) fn open(options: &IpcOptions) -> Result<Self, Failure> {
         // First of all: in a forked child a lock may be held for ever.
-        if gpuipc::is_forked() {
-            return Err(Error::Forked.into());
-        }
+        check_forked()?;
         logger::install()?;
         let driver = Driver::load().map_err(Error::from)?;
         Ok(Self::with_driver(driver, options)?)
@@ -78,13 +78,16 @@ impl Library {
         Ok(Self { ipc })
     }
 
-    pub(crate) fn export(
+    /// # Safety
+    /// As for [`Ipc::export`].
+    pub(crate) unsafe fn export(
         &self,
         ptr: u64,
         len: usize,
         options: &ExportOptions,
     ) -> Result<Exported, Failure> {
-        let exported = self.ipc.export(ptr, len, options)?;
+        // SAFETY: as the caller says.
+        let exported = unsafe { self.ipc.export(ptr, len, options) }?;
         Ok(Exported { exported })
     }
 
@@ -94,9 +97,7 @@ impl Library {
     }
 
     pub(crate) fn close_idle_connections(&self) -> Result<(), Failure> {
-        if gpuipc::is_forked() {
-            return Err(Error::Forked.into());
-        }
+        check_forked()?;
         self.ipc.close_idle_connections();
         Ok(())
     }
@@ -124,11 +125,12 @@ impl Exported {
         usize::try_from(self.exported.size()).unwrap_or(usize::MAX)
     }
 
-    pub(crate) fn leave(self) -> Result<(), Failure> {
-        if gpuipc::is_forked() {
-            return Err(Error::Forked.into());
-        }
-        self.exported.leave();
+    /// # Safety
+    /// As for [`gpuipc::Exported::leave`].
+    pub(crate) unsafe fn leave(self) -> Result<(), Failure> {
+        check_forked()?;
+        // SAFETY: as the caller says.
+        unsafe { self.exported.leave() };
         Ok(())
     }
 
@@ -210,6 +212,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<GpuIpcMemHandle>, Failure> {
         decoded.push(GpuIpcMemHandle::decode(handle)?);
     }
     Ok(decoded)
+}
+
+/// Refuses what needs CUDA in a forked child.
+pub(crate) fn check_forked() -> Result<(), Failure> {
+    if gpuipc::is_forked() {
+        return Err(Error::Forked.into());
+    }
+    Ok(())
 }
 
 /// Refuses a range that is not inside `all` bytes, before anything is touched.

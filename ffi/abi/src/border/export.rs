@@ -30,7 +30,7 @@ use std::mem::MaybeUninit;
 /// and the cure), `GPUIPC_INVALID_ARGUMENT` for `len` 0, `GPUIPC_BROKER_START`,
 /// `GPUIPC_DRIVER_CALL`, `GPUIPC_FORKED`.
 #[unsafe(no_mangle)]
-pub extern "C" fn gpuipc_export(
+pub unsafe extern "C" fn gpuipc_export(
     ipc: Option<&Library>,
     ptr: u64,
     len: usize,
@@ -38,11 +38,9 @@ pub extern "C" fn gpuipc_export(
 ) -> CStatus {
     call("gpuipc_export", || {
         let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
-        out.write(Box::new(ipc.export(
-            ptr,
-            len,
-            &gpuipc::ExportOptions::default(),
-        )?));
+        let options = gpuipc::ExportOptions::default();
+        // SAFETY: the caller's promise about the memory.
+        out.write(Box::new(unsafe { ipc.export(ptr, len, &options) }?));
         Ok(())
     })
 }
@@ -77,7 +75,8 @@ pub unsafe extern "C" fn gpuipc_export_with(
         let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
         // SAFETY: the caller's promise, for the time of this call.
         let options = unsafe { export_options(options) }?;
-        out.write(Box::new(ipc.export(ptr, len, &options)?));
+        // SAFETY: the caller's promise about the memory.
+        out.write(Box::new(unsafe { ipc.export(ptr, len, &options) }?));
         Ok(())
     })
 }
@@ -226,13 +225,16 @@ pub extern "C" fn gpuipc_exported_free(exported: Option<Box<Exported>>) {
 ///
 /// The driver tells nobody of a free: each later export and each call of this looks at a
 /// few of the exports that were left, and ends those whose memory is gone. `cuMemCreate`
-/// memory that its owner has unmapped and released stays allocated until then. The
-/// library's thread runs on, after `gpuipc_close`, too.
+/// memory that its owner has unmapped and released stays allocated until then; it must not be
+/// unmapped by one thread while another one exports, or leaves an export. The library's thread
+/// runs on, after `gpuipc_close`, too.
 ///
 /// Fails with `GPUIPC_NULL_ARGUMENT`, `GPUIPC_FORKED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_exported_leave(exported: Option<Box<Exported>>) -> CStatus {
     call_with("gpuipc_exported_leave", exported, |exported| {
-        given("exported", exported)?.leave()
+        let exported = given("exported", exported)?;
+        // SAFETY: the header asks it of the caller.
+        unsafe { exported.leave() }
     })
 }

@@ -117,6 +117,7 @@ pub unsafe extern "C" fn gpuipc_mem_read(
 ) -> CStatus {
     call("gpuipc_mem_read", || {
         let mem = given("mem", mem)?;
+        objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
         let to = unsafe { buffer("to", to, size) }?;
         objects::check_range(offset, size, mem.mem.len())?;
@@ -138,6 +139,7 @@ pub unsafe extern "C" fn gpuipc_mem_write(
 ) -> CStatus {
     call("gpuipc_mem_write", || {
         let mem = given("mem", mem)?;
+        objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
         let from = unsafe { bytes("from", from, size) }?;
         Ok(mem.mem.write(offset, from)?)

@@ -156,7 +156,7 @@ pub unsafe extern "C" fn gpuipc_multicast_join(
 /// or one of them was silent or died, every later call with `multicast` fails in the
 /// same way: free it, and join a new object.
 #[unsafe(no_mangle)]
-pub extern "C" fn gpuipc_multicast_bind(
+pub unsafe extern "C" fn gpuipc_multicast_bind(
     multicast: Option<&gpuipc_multicast>,
     ptr: u64,
     len: usize,
@@ -164,7 +164,8 @@ pub extern "C" fn gpuipc_multicast_bind(
 ) -> CStatus {
     call("gpuipc_multicast_bind", || {
         let (multicast, out) = (given("multicast", multicast)?, given("out", out)?);
-        out.write(Box::new(multicast.bind(ptr, len)?));
+        // SAFETY: the caller's promise about the memory.
+        out.write(Box::new(unsafe { multicast.bind(ptr, len) }?));
         Ok(())
     })
 }

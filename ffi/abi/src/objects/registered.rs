@@ -1,5 +1,7 @@
 //! Registered memory, as C holds it.
 
+#![allow(unsafe_code)]
+
 use super::Library;
 use crate::failure::Failure;
 use core::fmt;
@@ -123,14 +125,18 @@ fn check(transports: &[CTransport]) -> Result<Vec<TransportInfo>, Failure> {
 }
 
 impl Library {
-    pub(crate) fn register(
+    /// # Safety
+    /// As for [`Ipc::register`](gpuipc::Ipc::register).
+    pub(crate) unsafe fn register(
         &self,
         ptr: u64,
         len: usize,
         transports: &[CTransport],
         options: &ExportOptions,
     ) -> Result<Registered, Failure> {
-        let memory = self.ipc.register(ptr, len, &check(transports)?, options)?;
+        let transports = check(transports)?;
+        // SAFETY: as the caller says.
+        let memory = unsafe { self.ipc.register(ptr, len, &transports, options) }?;
         Ok(Registered { memory })
     }
 
