@@ -1166,8 +1166,9 @@ void gpuipc_exported_free(struct gpuipc_exported *exported);
 //
 // The driver tells nobody of a free: each later export and each call of this looks at a
 // few of the exports that were left, and ends those whose memory is gone. `cuMemCreate`
-// memory that its owner has unmapped and released stays allocated until then. The
-// library's thread runs on, after `gpuipc_close`, too.
+// memory that its owner has unmapped and released stays allocated until then; it must not be
+// unmapped by one thread while another one exports, or leaves an export. The library's thread
+// runs on, after `gpuipc_close`, too.
 //
 // Fails with `GPUIPC_NULL_ARGUMENT`, `GPUIPC_FORKED`.
 gpuipc_status gpuipc_exported_leave(struct gpuipc_exported *exported);
