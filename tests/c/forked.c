@@ -51,7 +51,7 @@ int main(void) {
         every_constant();
         every_call(&all, is_forked);
         every_end(&all, is_forked);
-        CHECK(forked == 21 && worked > 35);
+        CHECK(forked == 22 && worked > 35);
         exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
