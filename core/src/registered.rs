@@ -19,7 +19,7 @@ use core::fmt;
 use header::Header;
 
 /// The most transports that a registered memory has.
-pub const MAX_TRANSPORTS: usize = 8;
+pub const MAX_TRANSPORTS: usize = 16;
 /// The most handles that a registered memory has: 2 TiB in pieces of 2 MiB.
 pub const MAX_HANDLES: usize = 1 << 20;
 /// The version of the form that this crate writes, and the newest that it knows fully.
@@ -41,8 +41,8 @@ const MIN_READER: u8 = 1;
 /// |---|---|---|---|
 /// | 0 | magic | u32 | `GIPM` |
 /// | 4 | version, min_reader | u8, u8 | written by; the oldest reader that may use it |
-/// | 6 | transport_count | u16 | T, 0 to 8 |
-/// | 8 | handle_count | u32 | N, 0 to 1048576; at least 1 where T is 0 |
+/// | 6 | transport_count | u16 | T, 0 to 16 |
+/// | 8 | handle_count | u32 | N, 0 to 1048576 |
 /// | 12 | pid | u32 | the owner's; for messages, never an identity |
 /// | 16 | pointer | u64 | the buffer's address in its owner |
 /// | 24 | size | u64 | bytes of the buffer, > 0 |
@@ -179,7 +179,7 @@ impl<'a> RegisteredMemoryRef<'a> {
         self.header.fields.pid_namespace
     }
 
-    /// The transports, at most 8, each of another kind.
+    /// The transports, at most 16, each of another kind.
     pub fn transports(
         &self,
     ) -> impl ExactSizeIterator<Item = TransportInfo> + DoubleEndedIterator + Clone + use<'a> {

@@ -7,13 +7,20 @@
 use crate::layout::{SLOT_BYTES, TRANSPORT_DATA_BYTES, ticket};
 use core::mem::offset_of;
 
-/// A ticket as C sees it inside a slot.
+/// A ticket as C sees it inside a slot: how an importer finds the exporter's broker and proves that
+/// it holds the handle.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct TicketSlot {
+    /// The broker's random name.
     endpoint: [u8; 16],
+    /// The secret of this export.
     token: [u8; 16],
+    /// The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory,
+    /// and descriptors that are made on demand. For messages and tests only: the exporter closes it
+    /// with the export, and may have another file at that number then.
     fd: i32,
+    /// The number of the exporter's export table; -1 where there is none. As `fd`.
     ledger_fd: i32,
     ledger_slot: u32,
     reserved: u32,

@@ -33,6 +33,8 @@ impl Status {
     pub const INVALID_SETTING: Self = Self(6);
     /// A system call failed.
     pub const SYSTEM_CALL: Self = Self(7);
+    /// A callback called the library back.
+    pub const IN_CALLBACK: Self = Self(8);
 
     // 20 to 39: the bytes of a handle.
 
@@ -125,6 +127,10 @@ impl Status {
                 "an environment variable has a value that is not allowed",
             ),
             Self::SYSTEM_CALL => ("SYSTEM_CALL", "a system call failed"),
+            Self::IN_CALLBACK => (
+                "IN_CALLBACK",
+                "the call was made from inside a callback of the library's",
+            ),
             Self::HANDLE_LENGTH => (
                 "HANDLE_LENGTH",
                 "the handle does not have the right number of bytes",
@@ -213,7 +219,7 @@ mod tests {
             .map(Status)
             .filter(|s| s.name() != "UNKNOWN")
             .collect();
-        assert_eq!(known.len(), 30);
+        assert_eq!(known.len(), 31);
         for status in known {
             assert!(names.insert(status.name()), "{status}");
             assert!(texts.insert(status.text()), "{status}");

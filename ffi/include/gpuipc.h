@@ -73,6 +73,28 @@
  * does nothing to the driver and to the parent, or leave them. fork followed by
  * exec is allowed at any time.
  *
+ * Callbacks (of gpuipc_log_set, and gpuipc_multicast_gather) may call only
+ * gpuipc_last_error, gpuipc_last_error_read, gpuipc_last_error_attempts,
+ * gpuipc_status_text, gpuipc_status_name, gpuipc_version, gpuipc_abi_version and
+ * gpuipc_is_forked: the library may hold locks meanwhile. On the callback's thread
+ * every other call returns GPUIPC_IN_CALLBACK and does nothing; a gpuipc_..._free or
+ * gpuipc_close does nothing, and the object stays. A callback must not wait for
+ * another thread that is in a call of the library. It must return: no longjmp. A C++
+ * exception that leaves it ends the process (abort). pthread_exit, as an interpreter
+ * that shuts down calls it, stops the thread there for ever, with the locks that it holds.
+ *
+ * pthread_cancel. A thread that is cancelled while it is in a call goes on until the
+ * call returns: the library disables cancellation meanwhile, in callbacks, too. With
+ * PTHREAD_CANCEL_ASYNCHRONOUS, as with any function that POSIX does not name, do not
+ * call it.
+ *
+ * Signals. A signal handler must not call the library, but for gpuipc_is_forked,
+ * gpuipc_version and gpuipc_abi_version, and must not leave a call by longjmp. A
+ * signal interrupts no call: what the kernel ended by EINTR is done again.
+ *
+ * Sizes and counts are checked before anything is touched: one beyond any sense is
+ * GPUIPC_INVALID_ARGUMENT, or GPUIPC_HANDLE_LENGTH for the bytes of handles.
+ *
  * Panics. No Rust panic gets to the caller: GPUIPC_PANIC instead.
  *
  * In the process. Loading the library runs no code of it, but for Rust's run time
@@ -106,8 +128,9 @@
  *
  * Linking: libgpuipc.a -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc, or -lgpuipc for
  * the shared library. Neither needs CUDA: the driver is loaded by gpuipc_open. A
- * plugin that has libgpuipc.a in it adds -Wl,--exclude-libs,ALL, so that it exports
- * nothing of the library.
+ * plugin that has libgpuipc.a in it adds -Wl,--exclude-libs,libgpuipc.a, so that it
+ * exports nothing of the library; gpuipc::static of the CMake package and pkg-config
+ * --static gpuipc say so by themselves.
  *
  * For Linux on 64-bit little-endian machines.
  */
@@ -132,7 +155,7 @@
 #define GPUIPC_VERSION (((GPUIPC_VERSION_MAJOR * 1000000) + (GPUIPC_VERSION_MINOR * 1000)) + GPUIPC_VERSION_PATCH)
 
 // The number of the binary interface, which is the number in the shared library's
-// SONAME (`libgpuipc.so.1`). Raised only when something is removed or changed: see
+// SONAME (`libgpuipc.so.1`, of the library that `ffi/install` makes; cargo's has none). Raised only when something is removed or changed: see
 // above.
 #define GPUIPC_ABI_VERSION 1
 
@@ -159,6 +182,9 @@
 
 // A system call failed.
 #define GPUIPC_SYSTEM_CALL 7
+
+// The call was made from inside a callback, on its thread. Nothing was done.
+#define GPUIPC_IN_CALLBACK 8
 
 // The bytes are more or fewer than a handle's.
 #define GPUIPC_HANDLE_LENGTH 20
@@ -267,6 +293,9 @@
 // The exporter lives and still offers the memory, but could not be asked
 // whether its owner has freed it meanwhile.
 #define GPUIPC_LIVENESS_OFFER_LIVES 3
+
+// As the length of an export: from the pointer to the end of the allocation around it.
+#define GPUIPC_WHOLE_ALLOCATION 18446744073709551615ull
 
 // Whose processes are trusted: as `GPUIPC_TRUST` says, else the own user and root.
 #define GPUIPC_TRUST_DEFAULT 0
@@ -600,7 +629,7 @@
 #define GPUIPC_TRANSPORT_BYTES 64
 
 // The most transports of a registered memory.
-#define GPUIPC_TRANSPORTS 8
+#define GPUIPC_TRANSPORTS 16
 
 // GPU memory of this process that can be shared.
 typedef struct gpuipc_buffer gpuipc_buffer;
@@ -670,8 +699,7 @@ typedef struct gpuipc_open_options {
 // `GPUIPC_LOG_...`, its target (`gpuipc::gpu`, `gpuipc::broker`, `gpuipc::ffi`)
 // and its words, all valid during the call only. No token is ever in them. Called
 // from any thread that uses the library and from the library's own, also from
-// several at once. It must return: no `longjmp`, no C++ exception. It may call
-// functions of the library but `gpuipc_log_set`; what those log is lost.
+// several at once. A callback: see above for what it may do.
 typedef void (*gpuipc_log_callback)(void *user,
                                     uint32_t level,
                                     const char *target,
@@ -808,7 +836,7 @@ typedef struct gpuipc_type_outlook {
 typedef struct gpuipc_transport {
     // The caller's number of this kind of transport; one memory has it once.
     uint32_t kind;
-    // How many of `bytes` are in use, 1 to `GPUIPC_TRANSPORT_BYTES`.
+    // How many of `bytes` are in use, 0 to `GPUIPC_TRANSPORT_BYTES`.
     uint32_t length;
     // The caller's bytes; 0 from `length` on.
     uint8_t bytes[GPUIPC_TRANSPORT_BYTES];
@@ -846,11 +874,18 @@ typedef struct gpuipc_error {
     uint64_t reserved_long;
 } gpuipc_error;
 
-// A ticket as C sees it inside a slot.
+// A ticket as C sees it inside a slot: how an importer finds the exporter's broker and proves that
+// it holds the handle.
 typedef struct gpuipc_ticket {
+    // The broker's random name.
     uint8_t endpoint[16];
+    // The secret of this export.
     uint8_t token[16];
+    // The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory,
+    // and descriptors that are made on demand. For messages and tests only: the exporter closes it
+    // with the export, and may have another file at that number then.
     int32_t fd;
+    // The number of the exporter's export table; -1 where there is none. As `fd`.
     int32_t ledger_fd;
     uint32_t ledger_slot;
     uint32_t reserved;
@@ -951,7 +986,7 @@ typedef struct gpuipc_mem_handle {
 // each member i but itself, writes what came from it to `all` at i times that
 // length and one of `GPUIPC_HEARD_...` to `heard[i]`. It returns within
 // `timeout_ms`, whatever has come. It is called on the thread that joins or
-// binds, and must not call gpuipc.
+// binds. A callback: see above for what it may do.
 typedef void (*gpuipc_multicast_gather)(void *context,
                                         const uint8_t *message,
                                         uint8_t *all,
@@ -1033,8 +1068,8 @@ uint32_t gpuipc_is_forked(void);
 // `gpuipc_open`, too. When it returns, the callback before is not being called any
 // more, and what its `user` points to may go.
 //
-// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist and from
-// within the callback, `GPUIPC_FORKED`.
+// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist,
+// `GPUIPC_UNSUPPORTED` in a Rust program that has a logger of its own, `GPUIPC_FORKED`.
 gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t level);
 
 // Offers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`) to other
@@ -1042,7 +1077,8 @@ gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t 
 // memory by legacy IPC, `cuMemCreate` memory (in a GPU or on a host NUMA node) by
 // the handle types that it was created for, and memory of a pool by those of the
 // pool. A range over several `cuMemCreate` allocations that are mapped side by side
-// gives a handle for each of them. Needs no current context and leaves the caller's
+// gives a handle for each of them; with `len` `GPUIPC_WHOLE_ALLOCATION` there is always
+// one, for what the allocation around `ptr` has from there on. Needs no current context and leaves the caller's
 // as it was. The first export starts a thread that answers importers.
 //
 // `*out` is to be given to `gpuipc_exported_free`, which ends the offer. Until
@@ -1076,6 +1112,9 @@ gpuipc_status gpuipc_export_with(const struct gpuipc *ipc,
 //
 // Fails with `GPUIPC_INVALID_ARGUMENT` for a size that no header has.
 gpuipc_status gpuipc_export_options_init(struct gpuipc_export_options *options, size_t struct_size);
+
+// How many bytes were exported: with `GPUIPC_WHOLE_ALLOCATION`, how many there are.
+gpuipc_status gpuipc_exported_len(const struct gpuipc_exported *exported, size_t *out);
 
 // How many handles describe the memory: one for memory inside one allocation, else one
 // for each allocation. An importer needs all of them.
@@ -1128,6 +1167,19 @@ gpuipc_status gpuipc_exported_attempt_list(const struct gpuipc_exported *exporte
 // survive `cuMemRelease` and `cuMemUnmap` of one allocation at once (seen on an H200,
 // driver 580).
 void gpuipc_exported_free(struct gpuipc_exported *exported);
+
+// Lets the export live without this object, until the memory is freed or the process
+// ends: for owners who cannot say when every importer has imported. `exported` is given
+// back in any case but `GPUIPC_IN_CALLBACK`, and must not be used any more.
+//
+// The driver tells nobody of a free: each later export and each call of this looks at a
+// few of the exports that were left, and ends those whose memory is gone. `cuMemCreate`
+// memory that its owner has unmapped and released stays allocated until then; it must not be
+// unmapped by one thread while another one exports, or leaves an export. The library's thread
+// runs on, after `gpuipc_close`, too.
+//
+// Fails with `GPUIPC_NULL_ARGUMENT`, `GPUIPC_FORKED`.
+gpuipc_status gpuipc_exported_leave(struct gpuipc_exported *exported);
 
 // Fills `options` with the defaults. `struct_size` is
 // `sizeof(gpuipc_import_options)` where the caller is compiled.
@@ -1226,10 +1278,11 @@ gpuipc_status gpuipc_mem_write(const struct gpuipc_mem *mem,
 // window ends. (A placed mapping is never shared.) Does not wait for the GPU: work that
 // uses the memory must have ended.
 //
-// `mem` is given back in any case. `out` may be NULL: as `gpuipc_mem_free`.
+// `mem` is given back in any case but `GPUIPC_IN_CALLBACK`. `out` may be NULL: as `gpuipc_mem_free`.
 //
 // Fails with `GPUIPC_NULL_ARGUMENT` without `mem`.
-gpuipc_status gpuipc_mem_unmap(struct gpuipc_mem *mem, struct gpuipc_reservation **out);
+gpuipc_status gpuipc_mem_unmap(struct gpuipc_mem *mem,
+                               struct gpuipc_reservation **out);
 
 // Unmaps the memory, unless other windows of the same allocation are in use in this
 // process: they share one mapping, which the last of them undoes. NULL is allowed. Does not
@@ -1327,8 +1380,8 @@ gpuipc_status gpuipc_outlook_problem_text(const struct gpuipc_outlook *outlook,
 void gpuipc_outlook_free(struct gpuipc_outlook *outlook);
 
 // Registers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`): offers them as
-// `gpuipc_export_with` does, and puts the `count` `transports` of the caller, at most
-// `GPUIPC_TRANSPORTS`, beside the handles. `transports` may be NULL if `count` is 0,
+// `gpuipc_export_with` does (`GPUIPC_WHOLE_ALLOCATION` as there), and puts the `count`
+// `transports` of the caller, at most `GPUIPC_TRANSPORTS`, beside the handles. `transports` may be NULL if `count` is 0,
 // `options` may be NULL: the defaults.
 //
 // Memory that cannot be exported is registered for the transports alone, if there are
@@ -1337,7 +1390,7 @@ void gpuipc_outlook_free(struct gpuipc_outlook *outlook);
 // `*out` is to be given to `gpuipc_registered_free`, which ends the offer.
 //
 // Fails as `gpuipc_export_with`, with `GPUIPC_INVALID_ARGUMENT` for a transport
-// without bytes or with too many, and with `GPUIPC_REGISTERED_MEMORY` for too many
+// with too many bytes, and with `GPUIPC_REGISTERED_MEMORY` for too many
 // transports or two of one kind.
 gpuipc_status gpuipc_register(const struct gpuipc *ipc,
                               uint64_t ptr,
@@ -1346,6 +1399,26 @@ gpuipc_status gpuipc_register(const struct gpuipc *ipc,
                               size_t count,
                               const struct gpuipc_export_options *options,
                               struct gpuipc_registered **out);
+
+// Registers `len` bytes from `ptr` on for the `transports` alone: nothing is exported, and
+// the driver is not asked. The memory may be of any kind, and `count` may be 0.
+//
+// `*out` is to be given to `gpuipc_registered_free`.
+//
+// Fails with `GPUIPC_INVALID_ARGUMENT` and `GPUIPC_REGISTERED_MEMORY` as `gpuipc_register`,
+// `GPUIPC_FORKED`.
+gpuipc_status gpuipc_register_transports(const struct gpuipc *ipc,
+                                         uint64_t ptr,
+                                         size_t len,
+                                         const struct gpuipc_transport *transports,
+                                         size_t count,
+                                         struct gpuipc_registered **out);
+
+// Who this process is, and where: what `gpuipc_registered_owner` says of memory that it
+// registers, to see whether a peer's memory is this process's, or this host's.
+//
+// Fails with `GPUIPC_FORKED`.
+gpuipc_status gpuipc_self(const struct gpuipc *ipc, struct gpuipc_owner *out);
 
 // What a peer registered, from the `len` bytes of its `gpuipc_registered_bytes`, which
 // need no alignment. Its memory is mapped as `gpuipc_import` does; in the process that
@@ -1590,7 +1663,11 @@ gpuipc_status gpuipc_multicast_join(const struct gpuipc *ipc,
 // `*out` is to be given to `gpuipc_multicast_buffer_close`, before or after
 // `multicast` is freed.
 //
-// Fails with `GPUIPC_MULTICAST_UNAVAILABLE`, `GPUIPC_MULTICAST_TEAM`.
+// Fails with `GPUIPC_INVALID_ARGUMENT` for `ptr` or `len` against the granularity or
+// the allocation's size (the text has the numbers), `GPUIPC_MULTICAST_UNAVAILABLE`,
+// `GPUIPC_MULTICAST_TEAM`. Where the members named something else than one another,
+// or one of them was silent or died, every later call with `multicast` fails in the
+// same way: free it, and join a new object.
 gpuipc_status gpuipc_multicast_bind(const struct gpuipc_multicast *multicast,
                                     uint64_t ptr,
                                     size_t len,
@@ -1602,7 +1679,7 @@ gpuipc_status gpuipc_multicast_buffer_ptr(const struct gpuipc_multicast_buffer *
 
 // Unbinds this member's memory; with the last buffer the object is unmapped
 // before. NULL is allowed. All members must be done with the address. The buffer
-// is freed in any case.
+// is freed in any case but `GPUIPC_IN_CALLBACK`.
 //
 // Fails with `GPUIPC_MULTICAST_UNAVAILABLE` where the driver does not unbind.
 gpuipc_status gpuipc_multicast_buffer_close(struct gpuipc_multicast_buffer *buffer);

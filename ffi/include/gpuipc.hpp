@@ -32,7 +32,8 @@
 #include <variant>
 #include <vector>
 
-namespace gpuipcxx {
+// Hidden: of several shared libraries in one process that have this in them, each uses its own.
+namespace __attribute__((visibility("hidden"))) gpuipcxx {
 
 enum class type : std::uint8_t {
     same_process = GPUIPC_TYPE_SAME_PROCESS,
@@ -70,8 +71,20 @@ enum class verdict : std::uint32_t {
     perhaps = GPUIPC_VERDICT_PERHAPS,
     no = GPUIPC_VERDICT_NO,
 };
+enum class log_level : std::uint32_t {
+    off = GPUIPC_LOG_OFF,
+    error = GPUIPC_LOG_ERROR,
+    warn = GPUIPC_LOG_WARN,
+    info = GPUIPC_LOG_INFO,
+    debug = GPUIPC_LOG_DEBUG,
+    trace = GPUIPC_LOG_TRACE,
+};
 // A GPU's UUID, the same in all processes.
 using uuid = std::array<std::uint8_t, 16>;
+// The bytes of one handle.
+using handle_bytes = std::array<std::uint8_t, GPUIPC_HANDLE_BYTES>;
+// As a length: to the end of the allocation, by one handle.
+inline constexpr std::size_t whole_allocation = GPUIPC_WHOLE_ALLOCATION;
 
 // The category of GPUIPC_... statuses.
 inline const std::error_category &category() noexcept {
@@ -327,6 +340,16 @@ class exported {
         return detail::array(gpuipc_exported_bytes, get());
     }
     std::size_t handle_count() const { return detail::get(gpuipc_exported_handle_count, get()); }
+    // One of them, without an allocation.
+    handle_bytes handle(std::size_t index = 0) const {
+        handle_bytes bytes;
+        detail::check(gpuipc_exported_handle_bytes(get(), index, bytes.data(), bytes.size()));
+        return bytes;
+    }
+    // Bytes that are shared.
+    std::size_t size() const { return detail::get(gpuipc_exported_len, get()); }
+    // Lets the export live without this object: see gpuipc_exported_leave.
+    void leave() { detail::check(gpuipc_exported_leave(object_.release())); }
     std::vector<gpuipc_attempt> attempts() const { return detail::array(gpuipc_exported_attempt_list, get()); }
 
   private:
@@ -446,6 +469,20 @@ inline gpuipc_transport make_transport(std::uint32_t kind, const void *bytes, st
     return made;
 }
 
+// What a handle says; checked first.
+inline gpuipc_mem_handle handle_read(const std::uint8_t *handle, std::size_t len) {
+    gpuipc_mem_handle said{};
+    detail::check(gpuipc_handle_read(handle, len, &said));
+    return said;
+}
+inline gpuipc_mem_handle handle_read(const handle_bytes &handle) { return handle_read(handle.data(), handle.size()); }
+
+// Gives log lines to `callback`, a function of gpuipc_log_callback's form that must not throw;
+// nullptr ends that. For all users of this copy of the library.
+inline void log_set(gpuipc_log_callback callback, void *user, log_level level) {
+    detail::check(gpuipc_log_set(callback, user, static_cast<std::uint32_t>(level)));
+}
+
 // The library, opened.
 class ipc {
   public:
@@ -478,6 +515,9 @@ class ipc {
     }
     mem import_memory(const std::vector<std::uint8_t> &handles, const import_options &options = {}) const {
         return import_memory(handles.data(), handles.size(), options);
+    }
+    mem import_memory(const handle_bytes &handle, const import_options &options = {}) const {
+        return import_memory(handle.data(), handle.size(), options);
     }
     // Whether an import would work, by type and with reasons. Maps nothing.
     outlook can_import(const std::uint8_t *handles, std::size_t len, const import_options &options = {}) const {
@@ -516,6 +556,15 @@ class ipc {
         detail::check(gpuipc_register(get(), ptr, len, transports.data(), transports.size(), &c, &made));
         return registered(made);
     }
+    // For the transports alone; there may be none.
+    registered register_transports(std::uint64_t ptr, std::size_t len,
+                                   const std::vector<gpuipc_transport> &transports = {}) const {
+        gpuipc_registered *made = nullptr;
+        detail::check(gpuipc_register_transports(get(), ptr, len, transports.data(), transports.size(), &made));
+        return registered(made);
+    }
+    // This process and its host, as gpuipcxx::registered::owner names them.
+    gpuipc_owner self() const { return detail::get(gpuipc_self, get()); }
     registered deserialize(const std::vector<std::uint8_t> &bytes, const import_options &options = {}) const {
         const detail::c_import_options c(options);
         gpuipc_registered *made = nullptr;

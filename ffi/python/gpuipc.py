@@ -26,6 +26,8 @@ variable GPUIPC_LIBRARY names.
 
 from __future__ import annotations
 
+import atexit
+import collections
 import ctypes
 import enum
 import os
@@ -35,10 +37,11 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, U
 __all__ = [
     "ABI_VERSION", "Access", "Attempt", "Buffer", "Cancel", "CodeKind", "Error", "Exported", "HANDLE_BYTES",
     "HandleType", "Ipc", "Liveness", "LogLevel", "Mem", "Memory", "Outlook", "Owner", "Registered", "Reservation",
-    "Status", "Transport", "Trust", "TypeOutlook", "Verdict", "View", "handle_check", "is_forked", "set_log", "version",
+    "Status", "Transport", "Trust", "TypeOutlook", "Verdict", "View", "WHOLE_ALLOCATION", "handle_check", "is_forked", "set_log", "version",
 ]
 
 HANDLE_BYTES = 384
+WHOLE_ALLOCATION = 0xFFFFFFFFFFFFFFFF
 ABI_VERSION = 1
 
 
@@ -109,6 +112,7 @@ class Status(enum.IntEnum):
     PANIC = 5
     INVALID_SETTING = 6
     SYSTEM_CALL = 7
+    IN_CALLBACK = 8
     HANDLE_LENGTH = 20
     HANDLE_MAGIC = 21
     HANDLE_NEWER = 22
@@ -171,7 +175,7 @@ class Outlook(NamedTuple):
 
 
 class Transport(NamedTuple):
-    """Another way to a registered memory: a number and 1 to 64 bytes of the caller's."""
+    """Another way to a registered memory: a number and at most 64 bytes of the caller's."""
 
     kind: int
     data: bytes
@@ -266,6 +270,8 @@ _FUNCTIONS = {
     "gpuipc_log_set": (_u32, [_p, _p, _u32]),
     "gpuipc_export_with": (_u32, [_p, _u64, _size, _p, _p]),
     "gpuipc_export_options_init": (_u32, [_p, _size]),
+    "gpuipc_exported_len": (_u32, [_p, _p]),
+    "gpuipc_exported_leave": (_u32, [_p]),
     "gpuipc_exported_bytes": (_u32, [_p, _p, _size, _p]),
     "gpuipc_exported_attempt_list": (_u32, [_p, _p, _size, _p]),
     "gpuipc_exported_free": (None, [_p]),
@@ -294,6 +300,8 @@ _FUNCTIONS = {
     "gpuipc_outlook_problem_text": (_u32, [_p, _p, _size, _p]),
     "gpuipc_outlook_free": (None, [_p]),
     "gpuipc_register": (_u32, [_p, _u64, _size, _p, _size, _p, _p]),
+    "gpuipc_register_transports": (_u32, [_p, _u64, _size, _p, _size, _p]),
+    "gpuipc_self": (_u32, [_p, _p]),
     "gpuipc_deserialize": (_u32, [_p, _p, _size, _p, _p]),
     "gpuipc_registered_bytes": (_u32, [_p, _p, _size, _p]),
     "gpuipc_registered_handles": (_u32, [_p, _p, _size, _p]),
@@ -326,8 +334,16 @@ _loaded: Optional[ctypes.CDLL] = None
 _loading = threading.Lock()
 
 
+# Whether this thread is in a log callback, where the library gives nothing back.
+_thread = threading.local()
+# What was closed or collected there: function and object.
+_deferred: "collections.deque[Tuple[str, int]]" = collections.deque()
+
+
 def _lib() -> ctypes.CDLL:
     global _loaded
+    if _deferred and _loaded is not None and not getattr(_thread, "is_in_callback", False):
+        _free_deferred(_loaded)
     with _loading:
         if _loaded is None:
             lib = ctypes.CDLL(os.environ.get("GPUIPC_LIBRARY") or "libgpuipc.so")
@@ -338,6 +354,15 @@ def _lib() -> ctypes.CDLL:
                 raise ImportError(f"libgpuipc.so has ABI {lib.gpuipc_abi_version()}, this module is for {ABI_VERSION}")
             _loaded = lib
         return _loaded
+
+
+def _free_deferred(lib: ctypes.CDLL) -> None:
+    while _deferred:
+        try:
+            free, address = _deferred.popleft()
+        except IndexError:  # another thread took the last
+            return
+        getattr(lib, free)(address)
 
 
 def _attempt(one: _CAttempt) -> Attempt:
@@ -431,7 +456,9 @@ class _Object:
     def close(self) -> None:
         """Gives it back; a second time does nothing."""
         address, self._address = self._address, None
-        if address:
+        if address and getattr(_thread, "is_in_callback", False):
+            _deferred.append((self._free, address))
+        elif address:
             getattr(_lib(), self._free)(address)
 
     def __enter__(self) -> Any:
@@ -449,12 +476,17 @@ class _Object:
 
 
 class View:
-    """Device memory for CuPy, Numba and PyTorch (`__cuda_array_interface__`). Keeps its memory's owner."""
+    """Device memory for CuPy, Numba and PyTorch (`__cuda_array_interface__`). Keeps its memory's owner.
+
+    PyTorch refuses memory that was imported read-only: it has no such tensors.
+    """
 
     def __init__(self, owner: "_Memory", shape: Tuple[int, ...], typestr: str, offset: int, read_only: bool) -> None:
         self.owner = owner
+        # By the interface, what has no elements has no address.
+        ptr = 0 if 0 in shape else owner.ptr + offset
         self.__cuda_array_interface__ = {
-            "shape": shape, "typestr": typestr, "data": (owner.ptr + offset, read_only), "version": 3,
+            "shape": shape, "typestr": typestr, "data": (ptr, read_only), "version": 3,
             "strides": None, "stream": None,
         }
 
@@ -487,20 +519,25 @@ class _Memory(_Object):
         return to.raw
 
     def write(self, data: bytes, offset: int = 0) -> None:
-        """Copies in (cuMemcpyHtoD) and waits until the bytes are there."""
+        """Copies in (cuMemcpyHtoD) and waits until the bytes are there. The data first, unlike `read`."""
+        if isinstance(data, int):
+            raise TypeError("write takes the data first: write(data, offset)")
+        data = bytes(data)
         if data:
-            _check(getattr(_lib(), f"gpuipc_{self._name}_write")(self._object, offset, bytes(data), len(data)))
+            _check(getattr(_lib(), f"gpuipc_{self._name}_write")(self._object, offset, data, len(data)))
 
     def view(self, typestr: str = "|u1", shape: Optional[Tuple[int, ...]] = None, offset: int = 0) -> View:
         """For cupy.asarray or torch.as_tensor: elements of `typestr` ("<f4"), one dimension without a shape."""
         item = int(typestr[2:])
         room = self.nbytes - offset
         if shape is None:
-            shape = (room // item,)
+            shape = (max(room, 0) // item,)
+        if any(length < 0 for length in shape):
+            raise ValueError(f"shape {tuple(shape)} has a negative length")
         size = item
         for length in shape:
             size *= length
-        if offset < 0 or size < 0 or size > room:
+        if offset < 0 or room < 0 or size > room:
             raise ValueError(f"{size} bytes from {offset} on go beyond the {self.nbytes} that there are")
         return View(self, tuple(shape), typestr, offset, self._read_only)
 
@@ -543,9 +580,11 @@ class Mem(_Memory):
 
     def unmap(self) -> Optional["Reservation"]:
         """Closes it and gives its addresses, for `place` of another import; None where there are none to give."""
-        address, made = self._object, _p()
-        self._address = None
-        _check(_lib().gpuipc_mem_unmap(address, ctypes.byref(made)))
+        made = _p()
+        status = _lib().gpuipc_mem_unmap(self._object, ctypes.byref(made))
+        if status != Status.IN_CALLBACK:
+            self._address = None
+        _check(status)
         return Reservation(made.value) if made.value else None
 
 
@@ -654,6 +693,17 @@ class Exported(_Object):
         return self._bytes("gpuipc_exported_bytes")
 
     @property
+    def nbytes(self) -> int:
+        return self._get("gpuipc_exported_len", _size)
+
+    def leave(self) -> None:
+        """Lets the export live without this object, until its memory is freed or the process ends."""
+        status = _lib().gpuipc_exported_leave(self._object)
+        if status != Status.IN_CALLBACK:
+            self._address = None
+        _check(status)
+
+    @property
     def attempts(self) -> List[Attempt]:
         """The types that the memory was made for but that did not work, and why."""
         return _attempts(_lib().gpuipc_exported_attempt_list, self._object)
@@ -718,6 +768,16 @@ def _import_options(*, device: Union[int, bytes, None] = None, more_devices: Seq
     return options
 
 
+def _transports(transports: Sequence[Tuple[int, bytes]]) -> Any:
+    array = (_CTransport * max(len(transports), 1))()
+    for place, (kind, data) in zip(array, transports):
+        if len(data) > len(place.bytes):
+            raise ValueError(f"a transport has at most {len(place.bytes)} bytes")
+        place.kind, place.length = kind, len(data)
+        place.bytes[:len(data)] = data
+    return array
+
+
 class Ipc(_Object):
     """The library, opened. Options go before the environment.
 
@@ -738,11 +798,18 @@ class Ipc(_Object):
         _check(_lib().gpuipc_open_with(ctypes.byref(options), ctypes.byref(made)))
         super().__init__(made.value or 0)
 
-    def export(self, ptr: int, nbytes: int, *, types: Optional[Sequence[HandleType]] = None,
+    @property
+    def owner(self) -> Owner:
+        """This process and its host, as Registered.owner names them."""
+        owner = _COwner()
+        _check(_lib().gpuipc_self(self._object, ctypes.byref(owner)))
+        return Owner(bytes(owner.process_id), bytes(owner.host_id), owner.pid, owner.pid_namespace)
+
+    def export(self, ptr: int, nbytes: int = WHOLE_ALLOCATION, *, types: Optional[Sequence[HandleType]] = None,
                fd_on_demand: bool = False) -> Exported:
         """Offers GPU memory of this process; keep the result until all importers have imported.
 
-        With `fd_on_demand` no descriptor is made before an importer asks for one.
+        Without `nbytes`: to the end of the allocation around `ptr`, by one handle. With `fd_on_demand` no descriptor is made before an importer asks for one.
         """
         options, made = _export_options(types, fd_on_demand), _p()
         _check(_lib().gpuipc_export_with(self._object, ptr, nbytes, ctypes.byref(options), ctypes.byref(made)))
@@ -793,15 +860,18 @@ class Ipc(_Object):
     def register(self, ptr: int, nbytes: int, transports: Sequence[Tuple[int, bytes]] = (), *,
                  types: Optional[Sequence[HandleType]] = None, fd_on_demand: bool = False) -> Registered:
         """Exports memory and puts other transports (number, bytes) beside its handles."""
-        array = (_CTransport * max(len(transports), 1))()
-        for place, (kind, data) in zip(array, transports):
-            if len(data) > len(place.bytes):
-                raise ValueError(f"a transport has at most {len(place.bytes)} bytes")
-            place.kind, place.length = kind, len(data)
-            place.bytes[:len(data)] = data
+        array = _transports(transports)
         options, made = _export_options(types, fd_on_demand), _p()
         _check(_lib().gpuipc_register(self._object, ptr, nbytes, array, len(transports), ctypes.byref(options),
                                       ctypes.byref(made)))
+        return Registered(made.value or 0)
+
+    def register_transports(self, ptr: int, nbytes: int,
+                            transports: Sequence[Tuple[int, bytes]] = ()) -> Registered:
+        """Memory of any kind for the transports alone: nothing is exported."""
+        made = _p()
+        _check(_lib().gpuipc_register_transports(self._object, ptr, nbytes, _transports(transports), len(transports),
+                                                 ctypes.byref(made)))
         return Registered(made.value or 0)
 
     def deserialize(self, data: bytes, **options: Any) -> Registered:
@@ -840,10 +910,18 @@ def version() -> Tuple[int, int, int]:
 _log_callback: Any = None
 
 
-def set_log(callback: Optional[Callable[[LogLevel, str, str], None]], level: LogLevel = LogLevel.INFO) -> None:
-    """Gives log lines (level, target, message) to `callback`, from any thread; None ends that.
+@atexit.register
+def _end_log() -> None:
+    # While Python shuts down, a thread that wants to run a callback is ended in the middle of it.
+    if _log_callback is not None and _loaded is not None:
+        _loaded.gpuipc_log_set(None, None, LogLevel.OFF)
 
-    An exception in the callback is printed by ctypes and goes no further.
+
+def set_log(callback: Optional[Callable[[LogLevel, str, str], None]], level: LogLevel = LogLevel.INFO) -> None:
+    """Gives log lines (level, target, message) to `callback`, from any thread, until Python ends; None ends that.
+
+    The callback must not use this module: that raises Error with Status.IN_CALLBACK. An exception in it is printed
+    by ctypes and goes no further. Objects that are closed or collected in it are given back after it.
     """
     global _log_callback
     if callback is None:
@@ -853,7 +931,11 @@ def set_log(callback: Optional[Callable[[LogLevel, str, str], None]], level: Log
     wanted = callback
 
     def tell(_user: Any, number: int, target: bytes, message: bytes) -> None:
-        wanted(LogLevel(number), target.decode(), message.decode(errors="replace"))
+        _thread.is_in_callback = True
+        try:
+            wanted(LogLevel(number), target.decode(), message.decode(errors="replace"))
+        finally:
+            _thread.is_in_callback = False
 
     c_callback = _LOG_CALLBACK(tell)
     # The library gives up the one before until this returns; so it is kept as long.

@@ -98,9 +98,6 @@ pub fn parts(bytes: &[u8]) -> Parts {
 
 /// The parts, changed as little as makes them go together.
 fn mended(mut parts: Parts) -> Parts {
-    if parts.transports.is_empty() && parts.handles.is_empty() {
-        parts.transports.push((0, vec![0]));
-    }
     for index in 0..parts.transports.len() {
         let (before, rest) = parts.transports.split_at_mut(index);
         while before.iter().any(|(kind, _)| *kind == rest[0].0) {
@@ -144,7 +141,7 @@ pub fn write(parts: &Parts) -> bool {
     let expected = slow::write(&parts.fields, &parts.transports, &parts.handles);
     let transports = parts.transports.iter();
     let transports: Vec<TransportInfo> = transports
-        .map(|(kind, data)| TransportInfo::new(*kind, data).expect("it has 1 to 64 bytes"))
+        .map(|(kind, data)| TransportInfo::new(*kind, data).expect("it has at most 64 bytes"))
         .collect();
     let handles = parts.handles.iter();
     let handles: Vec<GpuIpcMemHandle> = handles

@@ -346,15 +346,28 @@ impl fmt::Display for Code {
 
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, true)
+    }
+}
+
+impl Attempt {
+    /// In one line, with the reason's words and hint or without.
+    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>, with_reason: bool) -> fmt::Result {
         write!(f, "{} failed at {}", self.handle_type, self.step.name())?;
         if let Some(segment) = self.segment {
             write!(f, " of segment {segment}")?;
         }
-        write!(f, ": {}", self.reason.why())?;
+        if with_reason {
+            write!(f, ": {}", self.reason.why())?;
+        }
         if let Some(Peers { from, to }) = self.peers {
             write!(f, " (from {from} to {to})")?;
         }
-        write!(f, " [{}]; {}", self.code, self.reason.hint())
+        write!(f, " [{}]", self.code)?;
+        if with_reason {
+            write!(f, "; {}", self.reason.hint())?;
+        }
+        Ok(())
     }
 }
 

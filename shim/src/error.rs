@@ -38,6 +38,17 @@ pub enum Error {
         /// What is wrong with it.
         rule: &'static str,
     },
+    /// An argument that goes against a number which it must keep to.
+    Number {
+        /// The argument.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it must be, in words that end with the number.
+        rule: &'static str,
+        /// The number.
+        number: u64,
+    },
     /// The bytes are no handle.
     Decode(DecodeError),
     /// This process was forked from one that used the library; nothing works in it.
@@ -287,7 +298,7 @@ impl Error {
             },
             Self::Os { .. } => Status::SYSTEM_CALL,
             Self::Setting { .. } => Status::INVALID_SETTING,
-            Self::Argument { .. } => Status::INVALID_ARGUMENT,
+            Self::Argument { .. } | Self::Number { .. } => Status::INVALID_ARGUMENT,
             Self::Decode(error) => Status::from(error),
             Self::Forked => Status::FORKED,
             Self::NotExportable(_) => Status::NOT_EXPORTABLE,
@@ -330,6 +341,7 @@ impl fmt::Display for Error {
             Self::Os { step, errno: code } => write!(f, "{step} failed: {}", errno(*code)),
             Self::Setting { variable, value, rule } => write!(f, "{variable}={value:?} is not valid: {rule}"),
             Self::Argument { name, rule } => write!(f, "argument {name}: {rule}"),
+            Self::Number { name, value, rule, number } => write!(f, "argument {name} is {value}, but {rule} {number}"),
             Self::Decode(error) => error.fmt(f),
             Self::Forked => f.write_str(
                 "this process was forked after the library was used; CUDA does not work in such a process: \
@@ -337,7 +349,7 @@ impl fmt::Display for Error {
             ),
             Self::NotExportable(error) => {
                 write!(f, "this memory cannot be shared: {}; {}", error.kind.what(), error.kind.cure())?;
-                list(f, &error.attempts)
+                list(f, &error.attempts, None)
             }
             Self::BrokerStart { step, errno: code, folder } => {
                 write!(f, "the broker that hands out file descriptors cannot start: {step} failed: {}", errno(*code))?;
@@ -359,7 +371,7 @@ impl fmt::Display for Error {
                     Some(reason) => write!(f, "the memory cannot be imported: {}; {}", reason.why(), reason.hint())?,
                     None => f.write_str("the memory cannot be imported: the handle offers no type that is allowed here")?,
                 }
-                list(f, &error.attempts)
+                list(f, &error.attempts, error.reason())
             }
             Self::MulticastUnavailable(error) => error.fmt(f),
             Self::MulticastTeam(error) => error.fmt(f),
@@ -367,20 +379,25 @@ impl fmt::Display for Error {
     }
 }
 
-/// One line an attempt.
-fn list(f: &mut fmt::Formatter<'_>, attempts: &[Attempt]) -> fmt::Result {
-    attempts
-        .iter()
-        .enumerate()
-        .try_for_each(|(index, attempt)| write!(f, "\n  {}. {attempt}", index + 1))
+/// One line an attempt. A reason has its words and its hint where it is met first, which
+/// for one that was `said` is before the list.
+fn list(f: &mut fmt::Formatter<'_>, attempts: &[Attempt], said: Option<Reason>) -> fmt::Result {
+    for (index, attempt) in attempts.iter().enumerate() {
+        let mut before = attempts[..index].iter().map(|attempt| attempt.reason);
+        let is_new = said != Some(attempt.reason) && before.all(|said| said != attempt.reason);
+        write!(f, "\n  {}. ", index + 1)?;
+        attempt.write(f, is_new)?;
+    }
+    Ok(())
 }
 
 impl std::error::Error for Error {
+    /// What is behind it that its own text does not say. The text of a wrapped error is
+    /// this one's, so its source is, too.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Load(error) => Some(error),
-            Self::Driver(error) => Some(error),
-            Self::Decode(error) => Some(error),
+            Self::Registered(error) => error.source(),
+            Self::Register(error) => error.source(),
             _ => None,
         }
     }
@@ -401,5 +418,87 @@ impl From<DriverError> for Error {
 impl From<DecodeError> for Error {
     fn from(error: DecodeError) -> Self {
         Self::Decode(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attempt::{Code, Failure, Step};
+    use gpuipc_core::HandleType;
+    use std::error::Error as _;
+    use std::time::Duration;
+
+    /// The error and what is behind it, as `anyhow` prints a chain.
+    fn chain(error: &Error) -> Vec<String> {
+        let mut texts = vec![error.to_string()];
+        let mut cause = error.source();
+        while let Some(deeper) = cause {
+            texts.push(deeper.to_string());
+            cause = deeper.source();
+        }
+        texts
+    }
+
+    #[test]
+    fn the_rule_that_a_registered_memory_breaks_is_the_last_cause() {
+        let broken = DecodeError::Field {
+            field: "length",
+            value: 7,
+            rule: "it is another",
+        };
+        let refused = RegisteredError::Handle {
+            index: 3,
+            error: broken,
+        };
+        let refused_text = "handle 3 of the registered memory is refused";
+        let read = chain(&Error::Registered(refused));
+        assert_eq!(read, [refused_text.to_owned(), broken.to_string()]);
+        let written = chain(&Error::Register(EncodeError::Content(refused)));
+        assert_eq!(written[1..], read);
+    }
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let driver = DriverError {
+            call: "cuInit",
+            cause: crate::driver::DriverCause::Code(CuResult(999)),
+        };
+        for error in [
+            Error::Driver(driver),
+            Error::Decode(DecodeError::Length { got: 3 }),
+            Error::Load(LoadError::Library {
+                path: "libcuda.so.1".into(),
+                message: "not there".to_owned(),
+            }),
+        ] {
+            assert_eq!(chain(&error).len(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failed_import_says_each_reason_and_each_hint_once() {
+        let failed = |handle_type, reason| {
+            let errno = rustix::io::Errno::CONNREFUSED;
+            let failure = Failure::os(Step::BrokerConnect, reason, errno);
+            failure.attempt(handle_type, Duration::ZERO)
+        };
+        let attempts = vec![
+            failed(HandleType::PosixFd, Reason::BrokerUnreachable),
+            failed(HandleType::Fabric, Reason::ExporterGone),
+            failed(HandleType::RuntimeIpc, Reason::BrokerUnreachable),
+        ];
+        let text = Error::Import(ImportError { attempts }).to_string();
+        for reason in [Reason::ExporterGone, Reason::BrokerUnreachable] {
+            assert_eq!(text.matches(reason.why()).count(), 1, "{text}");
+            assert_eq!(text.matches(reason.hint()).count(), 1, "{text}");
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        let code = format!("[{}]", Code::Os(111));
+        assert_eq!(
+            lines[2],
+            format!("  2. Fabric failed at broker connect {code}")
+        );
+        assert_eq!(lines.len(), 4);
     }
 }

@@ -16,7 +16,7 @@ use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
 use crate::registered::{self, RegisteredMemory};
 use crate::sys::CuDevicePtr;
-use gpuipc_core::{GpuIpcMemHandle, TransportInfo};
+use gpuipc_core::{GpuIpcMemHandle, RegisteredFields, TransportInfo};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -99,7 +99,8 @@ impl Ipc {
     /// allocation again costs its look-ups and makes no second descriptor.
     ///
     /// A range over several VMM allocations that are mapped side by side gives a
-    /// handle for each of them.
+    /// handle for each of them. With [`WHOLE_ALLOCATION`](crate::WHOLE_ALLOCATION) as
+    /// `len` it is one: what the allocation around `ptr` has from there on.
     ///
     /// A handle gives the whole allocation. A handle of pool memory gives the whole pool:
     /// also what was never exported, and what the pool allocates later, until the pool is
@@ -183,7 +184,7 @@ impl Ipc {
     }
 
     /// Registers a buffer: exports it as [`Ipc::export`] does, and puts the runtime's
-    /// other transports (at most 8, each of another kind) beside its handles.
+    /// other transports (at most 16, each of another kind) beside its handles.
     ///
     /// Memory that cannot be exported is registered for the other transports alone,
     /// if there are some; [`RegisteredMemory::gpu_error`] says why.
@@ -203,6 +204,29 @@ impl Ipc {
     ) -> Result<RegisteredMemory, Error> {
         // SAFETY: as the caller says.
         unsafe { registered::register(self, ptr, len, transports, options) }
+    }
+
+    /// Registers a buffer for the transports alone: nothing is exported, and the driver is
+    /// not asked. The memory may be of any kind, and there may be no transport at all.
+    ///
+    /// # Errors
+    /// [`Error::Register`] for what the form does not allow, [`Error::Forked`].
+    pub fn register_transports(
+        &self,
+        ptr: CuDevicePtr,
+        len: usize,
+        transports: &[TransportInfo],
+    ) -> Result<RegisteredMemory, Error> {
+        registered::register_transports(self, ptr, len, transports)
+    }
+
+    /// What [`RegisteredMemory::fields`] says of memory of this process, with no pointer and
+    /// no size: to see whether a peer's is this process's, or this host's.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn own_fields(&self) -> Result<RegisteredFields, Error> {
+        registered::own_fields(self)
     }
 
     /// What a peer registered, from the bytes of [`RegisteredMemory::serialize`].

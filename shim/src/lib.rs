@@ -90,7 +90,7 @@ pub use buffer::{Buffer, Memory};
 pub use device_memory::DeviceMemory;
 pub use driver::{Driver, DriverCause, DriverError, device_uuid};
 pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
-pub use export::Exported;
+pub use export::{Exported, WHOLE_ALLOCATION};
 pub use gpuipc_core as core;
 pub use gpuipc_core::{
     DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TransportInfo,

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-use crate::export::Exported;
+use crate::export::{Exported, WHOLE_ALLOCATION};
 use crate::identity;
 use crate::import::window::Window;
 use crate::import::{import_own, import_window, own_memory, wait_of};
@@ -152,24 +152,66 @@ pub(crate) unsafe fn register(
     transports: &[TransportInfo],
     options: &ExportOptions,
 ) -> Result<RegisteredMemory, Error> {
-    let identity = ipc.identity();
     // SAFETY: as the caller says.
     let exported = unsafe { ipc.export(ptr, len, options) };
     let (exported, gpu_error) = match exported {
         Ok(exported) => (Some(exported), None),
-        Err(error @ Error::NotExportable(_)) if !transports.is_empty() => {
+        // Of memory that is not known there is no whole allocation.
+        Err(error @ Error::NotExportable(_))
+            if !transports.is_empty() && len != WHOLE_ALLOCATION =>
+        {
             log::info!(target: "gpuipc::gpu", "registered for other transports only: {error}");
             (None, Some(error))
         }
         Err(error) => return Err(error),
     };
-    let fields = RegisteredFields {
-        pointer: ptr,
-        size: len as u64,
-        process_id: identity.process,
+    let size = exported.as_ref().map_or(len as u64, Exported::size);
+    owned(ipc, ptr, size, transports, exported, gpu_error)
+}
+
+/// See [`Ipc::register_transports`].
+pub(crate) fn register_transports(
+    ipc: &Ipc,
+    ptr: CuDevicePtr,
+    len: usize,
+    transports: &[TransportInfo],
+) -> Result<RegisteredMemory, Error> {
+    if len == WHOLE_ALLOCATION {
+        return Err(Error::Argument {
+            name: "len",
+            rule: "a buffer for transports alone has a length of its own",
+        });
+    }
+    owned(ipc, ptr, len as u64, transports, None, None)
+}
+
+/// See [`Ipc::own_fields`].
+pub(crate) fn own_fields(ipc: &Ipc) -> Result<RegisteredFields, Error> {
+    let process_id = identity::process_id()?;
+    let identity = ipc.identity();
+    Ok(RegisteredFields {
+        pointer: 0,
+        size: 0,
+        process_id,
         host_id: identity.host,
         pid: identity.pid,
         pid_namespace: identity.pid_namespace,
+    })
+}
+
+/// A buffer of this process.
+fn owned(
+    ipc: &Ipc,
+    ptr: CuDevicePtr,
+    size: u64,
+    transports: &[TransportInfo],
+    exported: Option<Exported>,
+    gpu_error: Option<Error>,
+) -> Result<RegisteredMemory, Error> {
+    let fields = RegisteredFields {
+        pointer: ptr,
+        size,
+        ..own_fields(ipc)?
     };
     let handles = exported
         .as_ref()

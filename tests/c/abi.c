@@ -111,7 +111,7 @@ FIELD(gpuipc_device, reserved, 4, 4);
 FIELD(gpuipc_device, uuid, 8, 16);
 
 /* Registered memory. */
-PROMISE(GPUIPC_TRANSPORT_BYTES == 64 && GPUIPC_TRANSPORTS == 8);
+PROMISE(GPUIPC_TRANSPORT_BYTES == 64 && GPUIPC_TRANSPORTS == 16);
 PROMISE(sizeof(gpuipc_transport) == 72);
 PROMISE(ALIGNMENT(gpuipc_transport) == 4);
 FIELD(gpuipc_transport, kind, 0, 4);

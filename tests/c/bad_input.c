@@ -5,7 +5,9 @@
 #include "cuda_mini.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -125,7 +127,7 @@ static void memory_that_cannot_be_exported(const cuda_mini *cu, gpuipc *ipc, CUd
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_export(ipc, ptr, 0, &exported));
     TEXT_HAS("len");
     EXPECT(GPUIPC_NOT_EXPORTABLE, gpuipc_export(ipc, ptr, SIZE + 1, &exported));
-    EXPECT(GPUIPC_NOT_EXPORTABLE, gpuipc_export(ipc, ptr + 1, SIZE_MAX, &exported));
+    EXPECT(GPUIPC_NOT_EXPORTABLE, gpuipc_export(ipc, ptr + 1, SIZE_MAX - 1, &exported));
     TEXT_HAS("beyond the allocation");
     CHECK(exported == UNTOUCHED);
 }
@@ -321,6 +323,78 @@ static void offers_that_end(gpuipc *ipc, int from_other, pid_t other) {
     CHECK(mem == UNTOUCHED);
 }
 
+/* What is wrong deep inside is told, too. */
+static void causes_are_told(gpuipc *ipc, CUdeviceptr ptr) {
+    gpuipc_registered *registered, *none = UNTOUCHED;
+    gpuipc_transport two[2];
+    uint8_t form[2048];
+    size_t length;
+    memset(two, 0, sizeof two);
+    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_register(ipc, ptr, SIZE, two, 2, NULL, &none));
+    TEXT_HAS("kind of transport 1 is 0");
+    OK(gpuipc_register(ipc, ptr, SIZE, two, 1, NULL, &registered));
+    OK(gpuipc_registered_bytes(registered, form, sizeof form, &length));
+    CHECK(length == 128 + 72 + GPUIPC_HANDLE_BYTES);
+    form[length - 1] ^= 1;
+    EXPECT(GPUIPC_HANDLE_DAMAGED, gpuipc_deserialize(ipc, form, length, NULL, &none));
+    TEXT_HAS("handle 0 of the registered memory is refused: checksum is");
+    CHECK(none == UNTOUCHED);
+    gpuipc_registered_free(registered);
+}
+
+/* Refused before a byte of them is looked at: there is no such memory. */
+static void counts_beyond_any_sense(gpuipc *ipc, const uint8_t *handle, CUdeviceptr ptr) {
+    const size_t most = (size_t)1 << 20, huge = (size_t)1 << 40;
+    gpuipc_open_options opening;
+    gpuipc_import_options importing;
+    gpuipc_registered *registered = UNTOUCHED;
+    gpuipc_outlook *outlook = UNTOUCHED;
+    gpuipc_mem *mem = UNTOUCHED;
+    gpuipc *another = UNTOUCHED;
+    const gpuipc_transport *transports = (const gpuipc_transport *)handle;
+    OK(gpuipc_open_options_init(&opening, sizeof opening));
+    OK(gpuipc_import_options_init(&importing, sizeof importing));
+    EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_handle_check(handle, huge * GPUIPC_HANDLE_BYTES));
+    TEXT_HAS("at most 1048576 handles");
+    EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_handle_check(handle, (most + 1) * GPUIPC_HANDLE_BYTES));
+    EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_import(ipc, handle, huge * GPUIPC_HANDLE_BYTES, NULL, &mem));
+    EXPECT(GPUIPC_HANDLE_LENGTH,
+           gpuipc_can_import(ipc, handle, huge * GPUIPC_HANDLE_BYTES, NULL, &outlook));
+    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_deserialize(ipc, handle, huge, NULL, &registered));
+    EXPECT(GPUIPC_REGISTERED_MEMORY,
+           gpuipc_register(ipc, ptr, SIZE, transports, huge, NULL, &registered));
+    TEXT_HAS("at most 16 transports");
+    EXPECT(GPUIPC_REGISTERED_MEMORY,
+           gpuipc_register_transports(ipc, ptr, SIZE, transports, GPUIPC_TRANSPORTS + 1, &registered));
+    opening.trust = GPUIPC_TRUST_USERS;
+    opening.trusted_uids = (const uint32_t *)(const void *)handle;
+    opening.trusted_uid_count = UINT32_MAX;
+    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_open_with(&opening, &another));
+    TEXT_HAS("trusted_uids has 4294967295 elements, but at most 65536");
+    importing.more_devices = (const gpuipc_device *)(const void *)handle;
+    importing.more_device_count = UINT32_MAX;
+    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import(ipc, handle, GPUIPC_HANDLE_BYTES, &importing, &mem));
+    TEXT_HAS("more_devices has 4294967295 elements, but at most 1024");
+    CHECK(registered == UNTOUCHED && outlook == UNTOUCHED && mem == UNTOUCHED && another == UNTOUCHED);
+}
+
+/* Zeros that are mapped and as long as all handles together may be: refused by the first,
+ * and nothing of that size is allocated. */
+static void many_bytes_that_are_no_handles(void) {
+    const size_t length = ((size_t)1 << 20) * GPUIPC_HANDLE_BYTES;
+    struct rlimit limit, before;
+    void *zeros = mmap(NULL, length, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(zeros != MAP_FAILED);
+    CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+    limit = before;
+    /* No room for anything like it. */
+    limit.rlim_cur = 1;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    EXPECT(GPUIPC_HANDLE_MAGIC, gpuipc_handle_check(zeros, length));
+    CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+    CHECK(munmap(zeros, length) == 0);
+}
+
 static void statuses_have_words(void) {
     CHECK(strcmp(gpuipc_status_name(GPUIPC_OK), "OK") == 0);
     CHECK(strcmp(gpuipc_status_text(GPUIPC_OK), "success") == 0);
@@ -365,6 +439,11 @@ int main(void) {
     buffers_that_are_too_short(exported);
     bytes_that_are_no_handle(ipc, handle);
     options_that_cannot_be(ipc, handle);
+    causes_are_told(ipc, ptr);
+    counts_beyond_any_sense(ipc, handle, ptr);
+    if (getenv("UNDER_A_TOOL") == NULL) {
+        many_bytes_that_are_no_handles();
+    }
     offers_that_end(ipc, ends[0], other);
     a_forked_child_may_free_and_no_more(ipc, handle, ptr);
 

@@ -360,7 +360,7 @@ static void log_lines_go_to_the_host(gpuipc *ipc, uint64_t ptr) {
     OK(gpuipc_export(ipc, ptr, SIZE, &exported));
     gpuipc_exported_free(exported);
     OK(gpuipc_log_set(hear, &all, GPUIPC_LOG_WARN));
-    CHECK(all.exported == 1 && all.from_within == GPUIPC_INVALID_ARGUMENT);
+    CHECK(all.exported == 1 && all.from_within == GPUIPC_IN_CALLBACK);
     lines = all.lines;
     OK(gpuipc_export(ipc, ptr, SIZE, &exported));
     gpuipc_exported_free(exported);

@@ -105,6 +105,43 @@ def objects_give_back(ipc):
     buffer.close()
 
 
+def views_are_what_the_interface_says(ipc):
+    with ipc.allocate(SIZE) as buffer:
+        for shape in [(-1, -4), (-1,), (4, -1), (0, -1)]:
+            try:
+                buffer.view("<f4", shape)
+                raise SystemExit(f"{shape} was viewed")
+            except ValueError as error:
+                assert "negative" in str(error)
+        for shape, offset in [((0,), 0), ((3, 0, 2), 64), (None, SIZE)]:
+            assert buffer.view("<f4", shape, offset).__cuda_array_interface__["data"] == (0, False)
+        assert "PyTorch refuses" in gpuipc.View.__doc__
+        for wrong in [(0, b"hello"), (3, b"")]:
+            try:
+                buffer.write(*wrong)
+                raise SystemExit("the offset was taken for the data")
+            except TypeError as error:
+                assert "write(data, offset)" in str(error)
+        buffer.write(bytearray(b"hello"), 5)
+        assert buffer.read(5, 5) == b"hello"
+
+
+def exports_are_whole_and_left(ipc):
+    buffer = ipc.allocate(SIZE, gpuipc.Memory.CUDA_MALLOC)
+    with ipc.export(buffer.ptr + 512) as offer:
+        assert offer.nbytes == SIZE - 512 and len(offer.handles) == gpuipc.HANDLE_BYTES
+    offer = ipc.export(buffer.ptr, SIZE)
+    handles = offer.handles
+    offer.leave()
+    assert offer.closed and ipc.import_(handles).ptr == buffer.ptr
+    buffer.close()
+    with ipc.register_transports(4096, 100, [(1, b""), (2, bytes(64))]) as registered:
+        assert registered.owner == ipc.owner and registered.handles == b"" and registered.data == 4096
+        assert ipc.deserialize(registered.serialize()).transports == [(1, b""), (2, bytes(64))]
+    with ipc.register_transports(4096, 100) as registered:
+        assert registered.transports == []
+
+
 def errors_say_everything(ipc):
     refused(gpuipc.Status.HANDLE_LENGTH, lambda: gpuipc.handle_check(b"x"))
     error = refused(gpuipc.Status.NOT_EXPORTABLE, lambda: ipc.export(4096, 1))
@@ -202,6 +239,31 @@ def what_another_process_has(ipc, memory, handle_count):
         exporter.stdin.close()
 
 
+def calls_from_the_callback(ipc):
+    """They are refused; what ends there is given back later."""
+    buffer = ipc.allocate(SIZE)
+    offer, handles, ended, said = ipc.export(buffer.ptr, SIZE), [], [], []
+    handles.append(offer.handles)
+    ended.append(offer)
+    del offer
+
+    def tell(*_line):
+        while ended:
+            ended.pop()  # the last reference
+        for call in (lambda: ipc.owner, buffer.read, buffer.view):
+            try:
+                call()
+            except gpuipc.Error as error:
+                said.append(error.status)
+
+    gpuipc.set_log(tell, gpuipc.LogLevel.TRACE)
+    ipc.import_(handles[0]).close()
+    gpuipc.set_log(None)
+    assert not ended and said and set(said) == {gpuipc.Status.IN_CALLBACK}, said
+    refused(gpuipc.Status.OFFER_WITHDRAWN, lambda: ipc.import_(handles[0]))
+    buffer.close()
+
+
 def log_lines_come(ipc):
     lines = []
     gpuipc.set_log(lambda *line: lines.append(line), gpuipc.LogLevel.DEBUG)
@@ -209,6 +271,7 @@ def log_lines_come(ipc):
         ipc.export(buffer.ptr, SIZE).close()
     gpuipc.set_log(None)
     count = len(lines)
+    calls_from_the_callback(ipc)
     assert any(target == "gpuipc::gpu" and text.startswith("exported ") for _, target, text in lines), lines
     with ipc.allocate(SIZE) as buffer:
         ipc.export(buffer.ptr, SIZE).close()
@@ -223,6 +286,8 @@ def main():
     assert not gpuipc.is_forked() and len(gpuipc.version()) == 3
     with gpuipc.Ipc(trust=gpuipc.Trust.USERS, trusted_uids=[0, 1]) as ipc:
         objects_give_back(ipc)
+        views_are_what_the_interface_says(ipc)
+        exports_are_whole_and_left(ipc)
         errors_say_everything(ipc)
         every_kind_of_memory_has_its_handles(ipc)
         what_another_process_has(ipc, gpuipc.Memory.VMM_FD, 1)

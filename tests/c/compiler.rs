@@ -177,8 +177,20 @@ impl Compiler {
 
     /// Makes a program of one source that uses no library of ours.
     pub(crate) fn plain_program(&self, source: &Path, folder: &Path) -> PathBuf {
+        self.linked_program(source, folder, &[])
+    }
+
+    /// The same with these shared libraries.
+    pub(crate) fn linked_program(
+        &self,
+        source: &Path,
+        folder: &Path,
+        libraries: &[&Path],
+    ) -> PathBuf {
         let program = folder.join(source.file_stem().expect("a source has a name"));
-        run(self.command("c11").arg(source).arg("-o").arg(&program));
+        let mut command = self.command("c11");
+        command.arg(source).arg("-o").arg(&program);
+        run(command.args(["-x", "none"]).args(libraries));
         program
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// What a plugin with the library in it is linked with, beside the library's line.
-const HIDDEN: &str = "-Wl,--exclude-libs,ALL";
+const HIDDEN: &str = "-Wl,--exclude-libs,libgpuipc.a";
 
 #[test]
 fn a_plugin_exports_nothing_of_the_library() {
@@ -47,6 +47,55 @@ fn two_plugins_of_one_process_share_and_stay_loaded_while_they_must() {
         assert!(
             output.status.success() && output.stdout == b"hosted\n" && output.stderr.is_empty(),
             "{}\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn two_cpp_libraries_of_one_process_use_their_own_copies() {
+    let (Some(c), Some(cpp)) = (Compiler::find(Language::C), Compiler::find(Language::Cpp)) else {
+        return skip(Language::Cpp.missing());
+    };
+    for optimized in ["-O0", "-O2"] {
+        let folders = Folders::new();
+        let made = ["one", "two"].map(|name| {
+            let source = folders.made.join(format!("{name}.cpp"));
+            std::fs::write(&source, "#include \"hidden.cpp\"\n").expect("a file");
+            let (name, include) = (format!("-DNAME={name}"), sources());
+            let include = format!("-I{}", include.display());
+            cpp.plugin(
+                &source,
+                &folders.made,
+                &[HIDDEN, optimized, &name, &include],
+            )
+        });
+        for library in &made {
+            let Some(listing) = nm(&["-D", "--defined-only"], library) else {
+                return skip("no nm");
+            };
+            // The functions and types of both headers; std's templates are std's.
+            let is_ours = |symbol: &&str| {
+                let name = symbol.trim_start_matches("_Z");
+                let scope = name.trim_start_matches(['T', 'I', 'V', 'S', 'Z', 'G', 'N', 'K']);
+                scope.starts_with("gpuipc")
+                    || scope.starts_with("8gpuipcxx")
+                    || name.contains("_free")
+            };
+            let symbols = listing.lines().filter_map(symbol);
+            let shown: Vec<&str> = symbols.filter(is_ours).collect();
+            assert!(shown.is_empty(), "{optimized}: {shown:?}");
+        }
+        let libraries = made.each_ref().map(|path| path.as_path());
+        let program = c.linked_program(&sources().join("two_hidden.c"), &folders.made, &libraries);
+        let mut command = Command::new(program);
+        emulated(&mut command, &folders);
+        let output = command.output().expect("the program can be started");
+        assert!(
+            output.status.success(),
+            "{optimized}: {}\n{}{}",
             output.status,
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)

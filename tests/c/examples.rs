@@ -91,3 +91,13 @@ fn the_python_module_is_the_header_and_keeps_its_promises() {
     let text = succeeded(&output);
     assert!(text.ends_with("checked\n"), "{text}");
 }
+
+#[test]
+fn a_python_exporter_with_a_log_callback_ends_while_peers_import() {
+    let folders = Folders::new();
+    let check = crate::sources().join("check_python_exit.py");
+    let Some(output) = python(&folders, &[&check]) else {
+        return;
+    };
+    assert!(succeeded(&output).ends_with("ended\n"));
+}

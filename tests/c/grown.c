@@ -42,7 +42,7 @@ static gpuipc_exported *offer(gpuipc *ipc, uint32_t memory, size_t size, gpuipc_
 }
 
 static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registered) {
-    gpuipc_transport transports[9], read[2];
+    gpuipc_transport transports[GPUIPC_TRANSPORTS + 1], read[2];
     gpuipc_registered *none = UNTOUCHED;
     gpuipc_error error;
     const gpuipc_mem *mapping = UNTOUCHED;
@@ -50,7 +50,7 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     size_t count = 77;
     char text[512];
     memset(transports, 0, sizeof transports);
-    for (uint32_t i = 0; i < 9; i++) {
+    for (uint32_t i = 0; i <= GPUIPC_TRANSPORTS; i++) {
         transports[i].kind = i + 7;
         transports[i].length = 4;
         memcpy(transports[i].bytes, "rkey", 4);
@@ -58,16 +58,15 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_register(NULL, ptr, SIZE, transports, 1, NULL, &none));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, NULL, 1, NULL, &none));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 1, NULL, NULL));
-    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, SIZE_MAX, NULL, &none));
-    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_register(ipc, ptr, SIZE, transports, 9, NULL, &none));
+    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_register(ipc, ptr, SIZE, transports, SIZE_MAX, NULL, &none));
+    EXPECT(GPUIPC_REGISTERED_MEMORY,
+           gpuipc_register(ipc, ptr, SIZE, transports, GPUIPC_TRANSPORTS + 1, NULL, &none));
     transports[1].kind = 7;
     EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_register(ipc, ptr, SIZE, transports, 2, NULL, &none));
     transports[1].kind = 8;
-    transports[1].length = 0;
-    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 2, NULL, &none));
-    TEXT_HAS("transports[1]");
     transports[1].length = 65;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 2, NULL, &none));
+    TEXT_HAS("transports[1]");
     transports[0].length = 3;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 1, NULL, &none));
     TEXT_HAS("go on after length");

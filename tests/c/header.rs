@@ -127,9 +127,10 @@ fn the_cpp_header_compiles_in_every_standard_that_it_is_for() {
     }
 }
 
-/// The C in a page, all of it as one source.
-fn c_of(page: &str) -> String {
-    let blocks = page.split("```c\n").skip(1);
+/// The code of a language in a page, all of it as one source.
+fn code_of(page: &str, language: &str) -> String {
+    let start = format!("```{language}\n");
+    let blocks = page.split(&start).skip(1);
     let blocks = blocks.filter_map(|rest| rest.split("```").next());
     blocks.collect::<Vec<_>>().join("\n")
 }
@@ -141,10 +142,10 @@ fn the_c_in_the_pages_compiles() {
         return;
     };
     let readme = include_str!("../../README.md");
-    let porting = include_str!("../../ffi/PORTING.md");
+    let porting = include_str!("../../docs/porting.md");
     let scratch = gpuipc_tests::Scratch::new();
     for (name, page) in [("readme.c", readme), ("porting.c", porting)] {
-        let code = c_of(page);
+        let code = code_of(page, "c");
         assert!(code.contains("gpuipc_export("), "{name} shows C");
         let source = scratch.path().join(name);
         std::fs::write(&source, code).expect("a file");
@@ -161,9 +162,31 @@ fn the_c_in_the_pages_compiles() {
 }
 
 #[test]
+fn the_cpp_in_the_porting_guide_compiles() {
+    let Some(compiler) = Compiler::find(Language::Cpp) else {
+        return skip(Language::Cpp.missing());
+    };
+    // What the code there takes from mscclpp.
+    const OF_MSCCLPP: &str = "#include <stdexcept>\n#include <string>\n\
+        namespace mscclpp {\n\
+        enum class ErrorCode { SystemError, Timeout, InvalidUsage };\n\
+        struct Error : std::runtime_error {\n\
+        Error(const std::string &message, ErrorCode) : std::runtime_error(message) {}\n\
+        };\n}\n";
+    let code = code_of(include_str!("../../docs/porting.md"), "cpp");
+    assert!(code.contains("struct Owned"), "the guide shows C++");
+    let scratch = gpuipc_tests::Scratch::new();
+    let source = scratch.path().join("porting.cpp");
+    std::fs::write(&source, OF_MSCCLPP.to_owned() + &code).expect("a file");
+    for standard in ["c++17", "c++20"] {
+        compiler.check_syntax(&source, standard);
+    }
+}
+
+#[test]
 fn every_word_of_the_interface_in_the_pages_exists() {
     let header = include_str!("../../ffi/include/gpuipc.h");
-    let pages = include_str!("../../README.md").to_owned() + include_str!("../../ffi/PORTING.md");
+    let pages = include_str!("../../README.md").to_owned() + include_str!("../../docs/porting.md");
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words = pages.split(|letter| !is_part(letter));
     // Variables and the emulated driver's settings have names that begin alike.

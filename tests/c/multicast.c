@@ -81,6 +81,14 @@ static void member(uint32_t rank, int handles, int messages, int turns) {
     EXPECT(GPUIPC_NULL_ARGUMENT,
            gpuipc_multicast_join(ipc, handle, sizeof handle, 0, &team, &multicast));
     team.gather = gather;
+    for (int i = 0; i < 3; i++) {
+        team.size = i == 0 ? UINT32_MAX : i == 1 ? 100000 : 3;
+        EXPECT(GPUIPC_INVALID_ARGUMENT,
+               gpuipc_multicast_join(ipc, handle, sizeof handle, 0, &team, &multicast));
+        TEXT_HAS("of a multicast object for 2 devices");
+    }
+    CHECK(own.calls == 0);
+    team.size = 2;
     OK(gpuipc_multicast_join(ipc, handle, sizeof handle, 0, &team, &multicast));
     CHECK(own.calls == 2);
     gpuipc_multicast_object_free(object);

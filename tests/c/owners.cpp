@@ -181,6 +181,33 @@ static void errors(const gpuipcxx::ipc &ipc, const std::vector<std::uint8_t> &by
     CHECK(ipc.import_memory(bytes, cancellable).ptr() == ptr);
 }
 
+static void hear(void *lines, std::uint32_t, const char *, const char *) { ++*static_cast<int *>(lines); }
+
+// What the C interface has beside objects' calls.
+static void the_rest(const gpuipcxx::ipc &ipc) {
+    const gpuipcxx::buffer buffer = ipc.allocate(0, gpuipcxx::memory::cuda_malloc, granularity);
+    gpuipcxx::exported whole = ipc.export_memory(buffer.ptr() + 256, gpuipcxx::whole_allocation);
+    const gpuipcxx::handle_bytes handle = whole.handle();
+    const gpuipc_mem_handle said = gpuipcxx::handle_read(handle);
+    CHECK(whole.size() == granularity - 256 && said.length == whole.size() && said.offset_from_base == 256);
+    CHECK(thrown([&] { whole.handle(1); }).status() == GPUIPC_INVALID_ARGUMENT);
+    CHECK(thrown([&] { gpuipcxx::handle_read(handle.data(), 5); }).status() == GPUIPC_HANDLE_LENGTH);
+    CHECK(ipc.import_memory(handle).ptr() == buffer.ptr() + 256);
+    whole.leave();
+    CHECK(!whole && ipc.import_memory(handle).ptr() == buffer.ptr() + 256);
+    CHECK(thrown([&] { whole.leave(); }).status() == GPUIPC_NULL_ARGUMENT);
+
+    const gpuipcxx::registered alone = ipc.register_transports(4096, 1);
+    const gpuipc_owner own = ipc.self(), of_it = alone.owner();
+    CHECK(std::memcmp(&own, &of_it, sizeof own) == 0 && alone.transports().empty() && alone.data() == 4096);
+
+    int lines = 0;
+    gpuipcxx::log_set(hear, &lines, gpuipcxx::log_level::debug);
+    CHECK(ipc.export_memory(buffer.ptr(), 1));
+    gpuipcxx::log_set(nullptr, nullptr, gpuipcxx::log_level::off);
+    CHECK(lines > 0);
+}
+
 int main() {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -214,6 +241,7 @@ int main() {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 
     errors(ipc, bytes, buffer.ptr());
+    the_rest(ipc);
     std::thread([moved = std::move(offer)]() mutable { moved.reset(); }).join();
     CHECK(thrown([&] { ipc.import_memory(bytes); }).status() == GPUIPC_OFFER_WITHDRAWN);
     std::puts("owned");

@@ -2,6 +2,7 @@
 
 use crate::compiler::{Compiler, Language, Library};
 use crate::{libraries, skip, sources};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -113,6 +114,10 @@ fn output(
     let mut command = under.command(&program);
     emulated(&mut command, &folders);
     command.args(arguments).envs(variables.iter().copied());
+    if matches!(under, Under::Valgrind | Under::Sanitizers) {
+        // They need address space of their own.
+        command.env("UNDER_A_TOOL", "1");
+    }
     Some(command.output().expect("the program can be started"))
 }
 
@@ -268,6 +273,61 @@ fn two_copies_in_one_process_import_the_same_legacy_handle() {
 #[test]
 fn bad_input_gives_the_named_status() {
     run("bad_input.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn exports_are_left_whole_and_registered_for_transports_alone() {
+    for under in [Under::Nothing, Under::Valgrind, Under::Sanitizers] {
+        run("exports.c", Library::Static, &[], under);
+    }
+}
+
+#[test]
+fn a_callback_calls_nothing_of_the_library() {
+    for library in [Library::Static, Library::Shared] {
+        run("callbacks.c", library, &[], Under::Nothing);
+    }
+}
+
+#[test]
+fn a_thread_that_ends_in_a_callback_stops_there() {
+    run("leaving.cpp", Library::Static, &["exit"], Under::Nothing);
+}
+
+#[test]
+fn an_exception_that_leaves_a_callback_ends_the_process() {
+    let thrown = output(
+        "leaving.cpp",
+        Library::Static,
+        &["throw"],
+        Under::Nothing,
+        &[],
+    );
+    let Some(output) = thrown else { return };
+    assert_eq!(output.status.signal(), Some(6), "{output:?}");
+}
+
+#[test]
+fn a_thread_that_is_cancelled_ends_after_its_call() {
+    run("cancelled.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn a_forked_child_can_use_nothing_that_needs_cuda() {
+    run("forked.c", Library::Static, &[], Under::Nothing);
+}
+
+#[test]
+fn the_tests_of_every_function_have_every_function() {
+    let every = include_str!("every.h");
+    for symbol in include_str!("symbols.txt").lines() {
+        let called = format!("CALL({symbol},");
+        let plain = format!("{symbol}(");
+        assert!(
+            every.contains(&called) || every.contains(&plain),
+            "{symbol}"
+        );
+    }
 }
 
 #[test]

@@ -144,12 +144,14 @@ fn memory_that_cannot_be_bound_is_refused_before_the_driver_is_asked() {
     let mut group = Group::new(2);
     let buffers = group.buffers(2 * LEN);
     let (legacy, _) = group.members[1].alloc("cuda-malloc", 2 * LEN);
-    for (buffer, len, offset) in [
-        (legacy, LEN, 0),
-        (buffers[1], LEN, 4096),
-        (buffers[1], LEN + 4096, 0),
-        (buffers[1], 0, 0),
-        (buffers[1], 4 * LEN, 0),
+    let granularity = "a multiple of the multicast granularity, which is 2097152";
+    let invalid = "INVALID_ARGUMENT";
+    for (buffer, len, offset, status, words) in [
+        (legacy, LEN, 0, "MULTICAST_UNAVAILABLE", "cannot be bound"),
+        (buffers[1], LEN, 4096, invalid, granularity),
+        (buffers[1], LEN + 4096, 0, invalid, granularity),
+        (buffers[1], 0, 0, invalid, granularity),
+        (buffers[1], 4 * LEN, 0, invalid, "has from ptr on are"),
     ] {
         let (created, handle) = group.create(8 * LEN);
         let ids = group.join(&handle);
@@ -162,8 +164,8 @@ fn memory_that_cannot_be_bound_is_refused_before_the_driver_is_asked() {
             }
         });
         let own = refused(&answers[1]);
-        assert_eq!(own.status, "MULTICAST_UNAVAILABLE");
-        assert!(own.text.contains("cannot be bound"), "{}", own.text);
+        assert_eq!(own.status, status);
+        assert!(own.text.contains(words), "{}", own.text);
         assert!(
             crate::names(&answers[0], 1, "failed at layout"),
             "{}",

@@ -11,7 +11,7 @@ use crate::registered::{MAX_HANDLES, MAX_TRANSPORTS, rules};
 
 /// All that a registered memory says beside its transports and handles.
 ///
-/// The default makes none: at least a size, and a handle or a transport are missing.
+/// The default makes none: a size is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisteredFields {
     /// The buffer's address in its owner, for the owner to recognise its own buffer. For no one
@@ -37,7 +37,7 @@ pub struct RegisteredFields {
 ///
 /// assert_eq!(registered_len(0, 1), Some(128 + 384));
 /// assert_eq!(registered_len(2, 1), Some(128 + 2 * 72 + 384));
-/// assert_eq!(registered_len(9, 1), None);
+/// assert_eq!(registered_len(17, 1), None);
 /// ```
 pub const fn registered_len(transports: usize, handles: usize) -> Option<usize> {
     if transports > MAX_TRANSPORTS || handles > MAX_HANDLES {

@@ -62,7 +62,7 @@ pub(super) fn check_counts(transports: usize, handles: usize) -> Checked {
         transports <= MAX_TRANSPORTS,
         "transport_count",
         number(transports),
-        "a registered memory has at most 8 transports",
+        "a registered memory has at most 16 transports",
     )?;
     rule(
         handles <= MAX_HANDLES,
@@ -107,12 +107,6 @@ pub(super) fn check_content(
         fields.size,
         "a buffer has at least 1 byte",
     )?;
-    rule(
-        transports.len() > 0 || handles.len() > 0,
-        "handle_count",
-        0,
-        "a memory without transports has at least 1 handle",
-    )?;
     for (index, info) in transports.clone().enumerate() {
         check_transport(&info, transports.clone().take(index)).map_err(
             |(field, value, rule)| RegisteredError::Transport {
@@ -147,7 +141,7 @@ fn check_transport(
     mut before: impl Iterator<Item = TransportInfo>,
 ) -> Result<(), Broken> {
     let length = usize::from(info.length());
-    let Some(padding) = info.data().get(length..).filter(|_| length > 0) else {
+    let Some(padding) = info.data().get(length..) else {
         return Err(("length", number(length), LENGTH_RULE));
     };
     let start = transport::DATA.range().start.saturating_add(length);

@@ -13,7 +13,7 @@ use core::mem::offset_of;
 /// | at | field | type | meaning |
 /// |---|---|---|---|
 /// | 0 | kind | u32 | the runtime's number; one memory has it once |
-/// | 4 | length | u8 | bytes of the data in use, 1 to 64 |
+/// | 4 | length | u8 | bytes of the data in use, 0 to 64 |
 /// | 5 | reserved | 3 B | 0 |
 /// | 8 | data | 64 B | the runtime's; zeros after `length` |
 ///
@@ -42,10 +42,10 @@ impl TransportInfo {
     ///
     /// # Errors
     ///
-    /// [`RegisteredError::Transport`], with index 0, for no bytes and for more than 64.
+    /// [`RegisteredError::Transport`], with index 0, for more than 64 bytes.
     pub fn new(kind: u32, bytes: &[u8]) -> Result<Self, RegisteredError> {
         let mut data = [0; TRANSPORT_DATA_BYTES];
-        let length = u8::try_from(bytes.len()).ok().filter(|length| *length > 0);
+        let length = u8::try_from(bytes.len()).ok();
         match (length, data.get_mut(..bytes.len())) {
             (Some(length), Some(part)) => {
                 part.copy_from_slice(bytes);
@@ -70,7 +70,7 @@ impl TransportInfo {
         self.kind
     }
 
-    /// The runtime's bytes, 1 to 64.
+    /// The runtime's bytes, 0 to 64.
     pub fn bytes(&self) -> &[u8] {
         let data = self.data.bytes();
         // Never longer than the data: `new` and the rules saw to it.
@@ -106,7 +106,7 @@ impl TransportInfo {
     }
 }
 
-pub(super) const LENGTH_RULE: &str = "a transport has 1 to 64 bytes of data";
+pub(super) const LENGTH_RULE: &str = "a transport has at most 64 bytes of data";
 
 impl PartialEq for TransportInfo {
     fn eq(&self, other: &Self) -> bool {

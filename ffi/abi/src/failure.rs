@@ -2,6 +2,7 @@
 
 use gpuipc::{Attempt, Code, DecodeError, DriverCause, Error, MemoryKind, Status};
 use std::any::Any;
+use std::error::Error as _;
 
 /// The number that the call returns, and what it leaves behind.
 #[derive(Clone, Debug)]
@@ -85,10 +86,16 @@ impl From<Error> for Failure {
             Error::NotExportable(error) => Some(error.kind),
             _ => None,
         };
-        // The text has every attempt and the driver's answers in it.
+        // The text has every attempt and the driver's answers in it, and each cause once.
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(deeper) = cause {
+            text = format!("{text}: {deeper}");
+            cause = deeper.source();
+        }
         Self {
             status: error.status(),
-            text: error.to_string(),
+            text,
             attempts: error.attempts().to_vec(),
             kind,
             code,

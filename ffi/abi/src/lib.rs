@@ -7,6 +7,7 @@
 //!   Fixed forever.
 //! * `failure`, `last_error`, `attempts`: what a failed call leaves behind: a
 //!   number, and for the thread that made the call a text and structs.
+//! * `callback`: what the library's callers may do while it calls them.
 //! * `logger`: log lines, for hosts that have no logger of Rust's `log`.
 //! * `objects`, `options`: what C holds, and C's options as the library's.
 //! * [`border`]: the functions that C calls. NULL, buffers and panics are dealt
@@ -29,6 +30,7 @@ pub mod reasons;
 
 pub mod attempts;
 pub mod border;
+mod callback;
 mod failure;
 mod last_error;
 mod logger;

@@ -2,26 +2,21 @@
 //! callback of the host's, else written to stderr where the environment variable
 //! `GPUIPC_LOG` asks for it.
 
+use crate::callback;
 use crate::failure::Failure;
 use gpuipc::{Error, Status};
 use log::{LevelFilter, Log, Metadata, Record};
-use std::cell::Cell;
 use std::io::Write;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The environment variable: a level, or `off`.
 const VARIABLE: &str = "GPUIPC_LOG";
 
 /// Where lines go.
-type Sink = Box<dyn Fn(&Record<'_>) + Send + Sync>;
+type Sink = Arc<dyn Fn(&Record<'_>) + Send + Sync>;
 
 /// The host's callback, if it gave one.
 static HOST: RwLock<Option<Sink>> = RwLock::new(None);
-
-thread_local! {
-    /// Whether this thread is in the host's callback.
-    static IN_HOST: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Takes what the library logs (targets `gpuipc::gpu`, `gpuipc::broker`,
 /// `gpuipc::ffi`).
@@ -35,7 +30,7 @@ impl Log for Logger {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) || IN_HOST.get() {
+        if !self.enabled(record.metadata()) || callback::is_inside() {
             return;
         }
         // Never waits: in a forked child whoever changes the callback may be
@@ -43,12 +38,8 @@ impl Log for Logger {
         let Ok(host) = HOST.try_read() else {
             return;
         };
-        match &*host {
-            Some(sink) => {
-                IN_HOST.set(true);
-                sink(record);
-                IN_HOST.set(false);
-            }
+        match host.clone() {
+            Some(sink) => callback::run(host, || sink(record)),
             None => to_stderr(record),
         }
     }
@@ -92,11 +83,6 @@ pub(crate) fn install() -> Result<(), Error> {
 pub(crate) fn set(sink: Option<Sink>, level: LevelFilter) -> Result<(), Failure> {
     if gpuipc::is_forked() {
         return Err(Error::Forked.into());
-    }
-    if IN_HOST.get() {
-        return Err(Failure::argument(
-            "the callback for log lines cannot be changed from within itself".to_owned(),
-        ));
     }
     if !take_lines() {
         return Err(Failure::new(

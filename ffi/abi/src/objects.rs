@@ -13,6 +13,7 @@ pub use reservation::Reservation;
 
 use crate::failure::Failure;
 use crate::logger;
+use gpuipc::core::MAX_HANDLES;
 use gpuipc::{
     Attempt, Driver, Error, ExportOptions, GpuIpcMem, GpuIpcMemHandle, HANDLE_BYTES, ImportOptions,
     Ipc, IpcOptions, Memory, Status,
@@ -62,9 +63,7 @@ const _: () = usable_from_any_thread::<Cancel>();
 impl Library {
     pub(crate) fn open(options: &IpcOptions) -> Result<Self, Failure> {
         // First of all: in a forked child a lock may be held for ever.
-        if gpuipc::is_forked() {
-            return Err(Error::Forked.into());
-        }
+        check_forked()?;
         logger::install()?;
         let driver = Driver::load().map_err(Error::from)?;
         Ok(Self::with_driver(driver, options)?)
@@ -98,9 +97,7 @@ impl Library {
     }
 
     pub(crate) fn close_idle_connections(&self) -> Result<(), Failure> {
-        if gpuipc::is_forked() {
-            return Err(Error::Forked.into());
-        }
+        check_forked()?;
         self.ipc.close_idle_connections();
         Ok(())
     }
@@ -121,6 +118,20 @@ impl Library {
 impl Exported {
     pub(crate) fn handles(&self) -> &[GpuIpcMemHandle] {
         self.exported.handles()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        // No more than there are addresses.
+        usize::try_from(self.exported.size()).unwrap_or(usize::MAX)
+    }
+
+    /// # Safety
+    /// As for [`gpuipc::Exported::leave`].
+    pub(crate) unsafe fn leave(self) -> Result<(), Failure> {
+        check_forked()?;
+        // SAFETY: as the caller says.
+        unsafe { self.exported.leave() };
+        Ok(())
     }
 
     pub(crate) fn handle_bytes(&self, index: usize) -> Result<[u8; HANDLE_BYTES], Failure> {
@@ -186,11 +197,29 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<GpuIpcMemHandle>, Failure> {
             ),
         ));
     }
-    let mut decoded = Vec::with_capacity(handles.len());
+    if handles.len() > MAX_HANDLES {
+        return Err(Failure::new(
+            Status::HANDLE_LENGTH,
+            format!(
+                "length is {} bytes, but at most {MAX_HANDLES} handles are taken",
+                bytes.len()
+            ),
+        ));
+    }
+    // Grows with the handles that are ones.
+    let mut decoded = Vec::new();
     for handle in handles {
         decoded.push(GpuIpcMemHandle::decode(handle)?);
     }
     Ok(decoded)
+}
+
+/// Refuses what needs CUDA in a forked child.
+pub(crate) fn check_forked() -> Result<(), Failure> {
+    if gpuipc::is_forked() {
+        return Err(Error::Forked.into());
+    }
+    Ok(())
 }
 
 /// Refuses a range that is not inside `all` bytes, before anything is touched.

@@ -28,6 +28,8 @@ pub const GPUIPC_PANIC: u32 = 5;
 pub const GPUIPC_INVALID_SETTING: u32 = 6;
 /// A system call failed.
 pub const GPUIPC_SYSTEM_CALL: u32 = 7;
+/// The call was made from inside a callback, on its thread. Nothing was done.
+pub const GPUIPC_IN_CALLBACK: u32 = 8;
 
 /// The bytes are more or fewer than a handle's.
 pub const GPUIPC_HANDLE_LENGTH: u32 = 20;

@@ -37,6 +37,9 @@ pub const GPUIPC_LIVENESS_REFERENCED: u32 = 2;
 /// whether its owner has freed it meanwhile.
 pub const GPUIPC_LIVENESS_OFFER_LIVES: u32 = 3;
 
+/// As the length of an export: from the pointer to the end of the allocation around it.
+pub const GPUIPC_WHOLE_ALLOCATION: usize = 0xffff_ffff_ffff_ffff;
+
 /// Whose processes are trusted: as `GPUIPC_TRUST` says, else the own user and root.
 pub const GPUIPC_TRUST_DEFAULT: u32 = 0;
 /// The own user, and root.
@@ -69,6 +72,7 @@ pub const GPUIPC_ATTRIBUTE_HOST_NUMA: u32 = 4;
 /// In `attributes` of a handle: a multicast object.
 pub const GPUIPC_ATTRIBUTE_MULTICAST: u32 = 8;
 
+const _: () = assert!(GPUIPC_WHOLE_ALLOCATION == gpuipc::WHOLE_ALLOCATION);
 const _: () = assert!(
     GPUIPC_HANDLE_BYTES == HANDLE_BYTES && GPUIPC_SLOT_BYTES == SLOT_BYTES,
     "the header's sizes are the format's"

@@ -11,7 +11,7 @@ pub const GPUIPC_VERSION_PATCH: u32 = 0;
 pub const GPUIPC_VERSION: u32 =
     GPUIPC_VERSION_MAJOR * 1000000 + GPUIPC_VERSION_MINOR * 1000 + GPUIPC_VERSION_PATCH;
 /// The number of the binary interface, which is the number in the shared library's
-/// SONAME (`libgpuipc.so.1`). Raised only when something is removed or changed: see
+/// SONAME (`libgpuipc.so.1`, of the library that `ffi/install` makes; cargo's has none). Raised only when something is removed or changed: see
 /// above.
 pub const GPUIPC_ABI_VERSION: u32 = 1;
 

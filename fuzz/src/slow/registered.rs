@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | magic `GIPM` | 4 |
 //! | 4, 5 | version, min_reader | 1 each |
-//! | 6 | transport_count, T, at most 8 | 2 |
+//! | 6 | transport_count, T, at most 16 | 2 |
 //! | 8 | handle_count, N, at most 2 to the 20th | 4 |
 //! | 12 | pid | 4 |
 //! | 16, 24 | pointer, size | 8 each |
@@ -118,7 +118,7 @@ pub fn read(bytes: &[u8]) -> Result<Decoded, Refused> {
         return Err(Refused::Newer);
     }
     let (transports, handles) = (number(bytes, 6, 2), number(bytes, 8, 4));
-    broken.unless(transports <= 8, "transport_count", transports);
+    broken.unless(transports <= 16, "transport_count", transports);
     broken.unless(handles <= 1 << 20, "handle_count", handles);
     if broken != AllBroken::default() {
         return Err(Refused::Counts(broken));
@@ -141,7 +141,6 @@ fn content(bytes: &[u8]) -> Result<Decoded, Refused> {
         header.unless_zero(bytes, 68, 124, "reserved");
     }
     header.unless(number(bytes, 24, 8) != 0, "size", 0);
-    header.unless(bytes.len() > HEADER, "handle_count", 0);
     let places = transport_places(bytes);
     let transports: Vec<AllBroken> = (0..places.len())
         .map(|index| broken_transport(&places, index, newer))
@@ -195,7 +194,7 @@ fn broken_transport(places: &[&[u8]], index: usize, newer: bool) -> AllBroken {
         broken.unless_zero(bytes, 5, 8, "reserved");
     }
     let length = bytes[4];
-    broken.unless((1..=64).contains(&length), "length", length.into());
+    broken.unless(length <= 64, "length", length.into());
     if length <= 64 {
         broken.unless_zero(bytes, 8 + usize::from(length), TRANSPORT, "data");
     }

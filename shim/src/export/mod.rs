@@ -6,6 +6,7 @@
 pub(crate) mod allocation;
 pub(crate) mod descriptor;
 pub(crate) mod ledger;
+mod left;
 pub(crate) mod offer;
 pub(crate) mod offering;
 pub(crate) mod reference;
@@ -24,6 +25,10 @@ use crate::options::ExportOptions;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// As the length of an export: from the pointer to the end of the allocation around it, by
+/// one handle.
+pub const WHOLE_ALLOCATION: usize = usize::MAX;
 
 /// Memory on offer. Dropping it ends the offer, unless the same allocation is
 /// exported elsewhere in this process, too: importers that have mapped it
@@ -49,6 +54,27 @@ impl Exported {
     #[must_use]
     pub fn handles(&self) -> &[GpuIpcMemHandle] {
         &self.handles
+    }
+
+    /// Bytes that are shared.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.length).sum()
+    }
+
+    /// Lets the export live without this object, until the memory is freed or the process
+    /// ends: for owners who cannot say when every importer has imported.
+    ///
+    /// A process that exports again and again keeps nothing of what it has freed: each
+    /// export and each call of this looks at a few of those that were left, and ends the
+    /// ones whose memory is gone. VMM memory that its owner has unmapped and released stays
+    /// allocated until then.
+    ///
+    /// # Safety
+    /// From now on no thread unmaps VMM memory that was left (`cuMemUnmap`) while another one
+    /// exports memory, or leaves an export: those may release the driver's reference.
+    pub unsafe fn leave(self) {
+        left::keep(self.segments.into_iter().map(|segment| segment.offer));
     }
 
     /// The types that the memory was made for but that did not work here, and
@@ -82,24 +108,28 @@ pub(crate) unsafe fn export(
     options: &ExportOptions,
 ) -> Result<Exported, Error> {
     identity::process_id()?;
-    let length = len as u64;
-    if length == 0 {
-        return Err(Error::Argument {
-            name: "len",
-            rule: "at least one byte must be shared",
-        });
-    }
-    let end = ptr
-        .checked_add(length)
-        .ok_or_else(|| not_exportable(MemoryKind::BeyondAllocation))?;
+    left::end_some();
+    let end = match len {
+        0 => {
+            return Err(Error::Argument {
+                name: "len",
+                rule: "at least one byte must be shared",
+            });
+        }
+        WHOLE_ALLOCATION => None,
+        _ => Some(
+            ptr.checked_add(len as u64)
+                .ok_or_else(|| not_exportable(MemoryKind::BeyondAllocation))?,
+        ),
+    };
     let mut segments: Vec<Segment> = Vec::with_capacity(1);
     let mut at = ptr;
-    while at < end {
+    while segments.is_empty() || end.is_some_and(|end| at < end) {
         // SAFETY: as the caller says.
         let segment =
             unsafe { segment(ipc, options, at, end) }.map_err(|error| at_seam(error, at != ptr))?;
         at += segment.length;
-        let is_all = segments.is_empty() && at == end;
+        let is_all = segments.is_empty() && end.is_none_or(|end| at == end);
         if !is_all && !segment.offer.reference.is_held() {
             // Only VMM mappings can lie side by side in an importer, too.
             return Err(not_exportable(MemoryKind::BeyondAllocation));
@@ -107,12 +137,13 @@ pub(crate) unsafe fn export(
         segments.push(segment);
     }
     check_one_type(&segments)?;
+    let length = at - ptr;
     let handles = handles_of(ipc, &segments, length)?;
     log::debug!(
         target: "gpuipc::gpu",
-        "exported {length} bytes in {} segments: {:?}",
+        "exported {length} bytes at {ptr:#x} in {} handle(s), {:?}",
         handles.len(),
-        handles.first()
+        segments[0].offer.types_made()
     );
     Ok(Exported {
         segments,
@@ -122,7 +153,7 @@ pub(crate) unsafe fn export(
 }
 
 /// The part of `at .. end` that lies in the allocation at its begin, which comes
-/// on offer if it is not yet.
+/// on offer if it is not yet. Without an end: all that it has from `at` on.
 ///
 /// # Safety
 /// As for [`Ipc::export`].
@@ -130,10 +161,11 @@ unsafe fn segment(
     ipc: &Ipc,
     options: &ExportOptions,
     at: CuDevicePtr,
-    end: CuDevicePtr,
+    end: Option<CuDevicePtr>,
 ) -> Result<Segment, Error> {
     let driver = ipc.driver();
     let types = options.flags();
+    let wanted = end.map(|end| end - at);
     let id = id_at(driver, at)?.ok_or_else(|| not_exportable(MemoryKind::NotCuda))?;
     let known = ipc
         .running_broker()
@@ -145,17 +177,20 @@ unsafe fn segment(
             let allocation = unsafe { Allocation::around(driver, at, id) }?;
             // A pool's and a legacy allocation that is too short must not come
             // on offer first.
-            let short = allocation.behind(at).is_none_or(|left| end - at > left);
+            let short = allocation
+                .behind(at)
+                .is_none_or(|left| wanted.is_some_and(|wanted| wanted > left));
             if short && !matches!(allocation.way, Way::Vmm { .. }) {
                 return Err(not_exportable(MemoryKind::BeyondAllocation));
             }
             offering::offer(driver, ipc.broker()?, allocation, options)?.register()
         }
     };
-    let left = allocation::behind(offer.base, offer.size, at);
+    let left = allocation::behind(offer.base, offer.size, at)
+        .ok_or_else(|| not_exportable(MemoryKind::NotCuda))?;
     Ok(Segment {
         offset_from_base: at.wrapping_sub(offer.base),
-        length: (end - at).min(left.ok_or_else(|| not_exportable(MemoryKind::NotCuda))?),
+        length: wanted.map_or(left, |wanted| wanted.min(left)),
         offer,
     })
 }

@@ -204,6 +204,11 @@ impl Offer {
         registry().find(&key, |offer| offer.token.matches(token))
     }
 
+    /// Which allocation it is of, and the types that were asked for.
+    pub(crate) fn kind(&self) -> (Key, u8) {
+        (self.key(), self.types.bits())
+    }
+
     fn key(&self) -> Key {
         (
             self.driver.id(),
@@ -238,7 +243,7 @@ impl Drop for Offer {
 
 /// Driver, allocation, and the endpoint of the broker that answers for it: one
 /// broker's offers are not another one's, whose policy may be wider.
-type Key = (usize, u64, [u8; 16]);
+pub(crate) type Key = (usize, u64, [u8; 16]);
 
 fn registry() -> &'static Registry<Key, Offer> {
     static REGISTRY: LazyLock<Registry<Key, Offer>> = LazyLock::new(Registry::default);

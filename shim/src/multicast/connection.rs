@@ -71,6 +71,7 @@ impl<'a> Connection<'a> {
     /// As for [`Ipc::export`](crate::Ipc::export); while the result lives, no thread
     /// unmaps the same allocation during its drop.
     pub unsafe fn bind(&self, ptr: CuDevicePtr, len: usize) -> Result<BoundBuffer, Error> {
+        crate::identity::process_id()?;
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         let length = len as u64;
         // SAFETY: as the caller says.
@@ -88,7 +89,7 @@ impl<'a> Connection<'a> {
             let range = range.ok_or(Unavailable::refused(Stage::Layout, Reason::NoRoom))?;
             Ok((memory, range))
         });
-        let (memory, range) = team.agree(&ballot, ready.map_err(Error::from))?;
+        let (memory, range) = team.agree(&ballot, ready)?;
         let bound = range.bind(&self.member, memory).and_then(|binding| {
             let mapping = self.map()?;
             Ok(BoundBuffer { mapping, binding })

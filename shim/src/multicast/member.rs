@@ -6,6 +6,7 @@
 use super::ranges::Ranges;
 use super::{Reason, Stage, Unavailable};
 use crate::driver::{AllocationHandle, Driver, Result};
+use crate::error::Error;
 use crate::sys::{CuDevice, CuDevicePtr, CuResult, pointer_attribute};
 use crate::{identity, undo};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +50,7 @@ impl Memory {
         member: &Member,
         ptr: CuDevicePtr,
         len: usize,
-    ) -> core::result::Result<Self, Unavailable> {
+    ) -> core::result::Result<Self, Error> {
         let driver = member.object.driver;
         let not_bindable = || Unavailable::refused(Stage::Layout, Reason::NotBindable);
         let attribute = |attribute| driver.pointer_attribute(attribute, ptr);
@@ -70,10 +71,28 @@ impl Memory {
         };
         let (base, mapped, device) = asked().map_err(Unavailable::at(Stage::Layout))?;
         let (offset, size, unit) = (ptr.wrapping_sub(base), len as u64, member.object.unit);
-        let inside = offset.checked_add(size).is_some_and(|end| end <= mapped);
-        let whole = size > 0 && size.is_multiple_of(unit) && offset.is_multiple_of(unit);
-        if i32::try_from(device) != Ok(member.device) || !inside || !whole {
-            return Err(not_bindable());
+        if i32::try_from(device) != Ok(member.device) {
+            return Err(not_bindable().into());
+        }
+        let wrong = |name, value, rule, number| Error::Number {
+            name,
+            value,
+            rule,
+            number,
+        };
+        if size == 0 || !size.is_multiple_of(unit) {
+            let rule = "it is a multiple of the multicast granularity, which is";
+            return Err(wrong("len", size, rule, unit));
+        }
+        if !offset.is_multiple_of(unit) {
+            let rule =
+                "its offset in the allocation is a multiple of the multicast granularity, which is";
+            return Err(wrong("ptr", ptr, rule, unit));
+        }
+        let left = mapped.saturating_sub(offset);
+        if size > left {
+            let rule = "the bytes that the allocation has from ptr on are";
+            return Err(wrong("len", size, rule, left));
         }
         Ok(Self {
             handle,

@@ -70,10 +70,10 @@ impl Joined {
             if memory.size <= self.member.object.size {
                 Ok(memory)
             } else {
-                Err(Unavailable::refused(Stage::Layout, super::Reason::NoRoom))
+                Err(Unavailable::refused(Stage::Layout, super::Reason::NoRoom).into())
             }
         });
-        let memory = team.agree(&ballot, memory.map_err(Error::from))?;
+        let memory = team.agree(&ballot, memory)?;
         match Binding::new(&self.member, memory, 0, None) {
             Ok(binding) => Ok(Bound {
                 binding,

@@ -73,6 +73,7 @@ pub unsafe extern "C" fn gpuipc_buffer_read(
 ) -> CStatus {
     call("gpuipc_buffer_read", || {
         let object = given("buffer", buffer)?;
+        objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
         let to = unsafe { self::buffer("to", to, size) }?;
         objects::check_range(offset, size, object.buffer.len())?;
@@ -94,6 +95,7 @@ pub unsafe extern "C" fn gpuipc_buffer_write(
 ) -> CStatus {
     call("gpuipc_buffer_write", || {
         let buffer = given("buffer", buffer)?;
+        objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
         let from = unsafe { bytes("from", from, size) }?;
         Ok(buffer.buffer.write(offset, from)?)

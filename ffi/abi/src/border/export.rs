@@ -1,7 +1,8 @@
 //! Offering memory to other processes.
 
 use super::{
-    ArrayRoom, ByteRoom, TextRoom, buffer, call, given, options, put_bytes, put_defaults, release,
+    ArrayRoom, ByteRoom, TextRoom, buffer, call, call_with, given, options, put_bytes,
+    put_defaults, release,
 };
 use crate::attempts::CAttempt;
 use crate::failure::Failure;
@@ -17,7 +18,8 @@ use std::mem::MaybeUninit;
 /// memory by legacy IPC, `cuMemCreate` memory (in a GPU or on a host NUMA node) by
 /// the handle types that it was created for, and memory of a pool by those of the
 /// pool. A range over several `cuMemCreate` allocations that are mapped side by side
-/// gives a handle for each of them. Needs no current context and leaves the caller's
+/// gives a handle for each of them; with `len` `GPUIPC_WHOLE_ALLOCATION` there is always
+/// one, for what the allocation around `ptr` has from there on. Needs no current context and leaves the caller's
 /// as it was. The first export starts a thread that answers importers.
 ///
 /// `*out` is to be given to `gpuipc_exported_free`, which ends the offer. Until
@@ -95,6 +97,19 @@ pub unsafe extern "C" fn gpuipc_export_options_init(
     call("gpuipc_export_options_init", || {
         // SAFETY: the caller's promise.
         unsafe { put_defaults(options, struct_size) }
+    })
+}
+
+/// How many bytes were exported: with `GPUIPC_WHOLE_ALLOCATION`, how many there are.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_exported_len(
+    exported: Option<&Exported>,
+    out: Option<&mut MaybeUninit<usize>>,
+) -> CStatus {
+    call("gpuipc_exported_len", || {
+        let (exported, out) = (given("exported", exported)?, given("out", out)?);
+        out.write(exported.len());
+        Ok(())
     })
 }
 
@@ -206,4 +221,24 @@ pub unsafe extern "C" fn gpuipc_exported_attempt_list(
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_exported_free(exported: Option<Box<Exported>>) {
     release("gpuipc_exported_free", exported);
+}
+
+/// Lets the export live without this object, until the memory is freed or the process
+/// ends: for owners who cannot say when every importer has imported. `exported` is given
+/// back in any case but `GPUIPC_IN_CALLBACK`, and must not be used any more.
+///
+/// The driver tells nobody of a free: each later export and each call of this looks at a
+/// few of the exports that were left, and ends those whose memory is gone. `cuMemCreate`
+/// memory that its owner has unmapped and released stays allocated until then; it must not be
+/// unmapped by one thread while another one exports, or leaves an export. The library's thread
+/// runs on, after `gpuipc_close`, too.
+///
+/// Fails with `GPUIPC_NULL_ARGUMENT`, `GPUIPC_FORKED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_exported_leave(exported: Option<Box<Exported>>) -> CStatus {
+    call_with("gpuipc_exported_leave", exported, |exported| {
+        let exported = given("exported", exported)?;
+        // SAFETY: the header asks it of the caller.
+        unsafe { exported.leave() }
+    })
 }

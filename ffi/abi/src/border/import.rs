@@ -22,6 +22,9 @@ pub unsafe extern "C" fn gpuipc_import_options_init(
     })
 }
 
+/// The most access devices of an import: more than any machine has.
+const MOST_DEVICES: usize = 1024;
+
 /// The object behind a pointer of the options, unless that is NULL.
 ///
 /// # Safety
@@ -50,7 +53,7 @@ pub(super) unsafe fn import_options(
     // A u32 is not more than a usize on the machines that this is for.
     let count = options.more_device_count as usize;
     // SAFETY: as above; a device takes any bytes.
-    let more = unsafe { elements("more_devices", options.more_devices, count) }?;
+    let more = unsafe { elements("more_devices", options.more_devices, count, MOST_DEVICES) }?;
     options.check(cancel, place, more)
 }
 

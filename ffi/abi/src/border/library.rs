@@ -12,6 +12,7 @@ use core::ffi::{c_char, c_void};
 use log::{LevelFilter, Record};
 use std::ffi::CString;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 /// Opens the library: loads the CUDA driver (`libcuda.so.1`, or what the
 /// environment variable `GPUIPC_LIBCUDA` names), initializes it (`cuInit`) and
@@ -30,6 +31,9 @@ pub extern "C" fn gpuipc_open(out: Option<&mut MaybeUninit<Box<Library>>>) -> CS
         Ok(())
     })
 }
+
+/// The most users that the options can name.
+const MOST_UIDS: usize = 65_536;
 
 /// As `gpuipc_open`, with options that go before the environment. `options` may be
 /// NULL: the defaults.
@@ -52,7 +56,8 @@ pub unsafe extern "C" fn gpuipc_open_with(
                 // A u32 is not more than a usize on the machines that this is for.
                 let count = options.trusted_uid_count as usize;
                 // SAFETY: the caller's promise, for the time of this call.
-                let uids = unsafe { elements("trusted_uids", options.trusted_uids, count) }?;
+                let uids =
+                    unsafe { elements("trusted_uids", options.trusted_uids, count, MOST_UIDS) }?;
                 options.check(socket_dir, uids)?
             }
         };
@@ -120,10 +125,9 @@ pub extern "C" fn gpuipc_is_forked() -> u32 {
 /// `GPUIPC_LOG_...`, its target (`gpuipc::gpu`, `gpuipc::broker`, `gpuipc::ffi`)
 /// and its words, all valid during the call only. No token is ever in them. Called
 /// from any thread that uses the library and from the library's own, also from
-/// several at once. It must return: no `longjmp`, no C++ exception. It may call
-/// functions of the library but `gpuipc_log_set`; what those log is lost.
+/// several at once. A callback: see above for what it may do.
 pub type LogCallback = Option<
-    unsafe extern "C" fn(
+    unsafe extern "C-unwind" fn(
         user: *mut c_void,
         level: u32,
         target: *const c_char,
@@ -132,7 +136,7 @@ pub type LogCallback = Option<
 >;
 
 /// The same when it is there.
-type Callback = unsafe extern "C" fn(*mut c_void, u32, *const c_char, *const c_char);
+type Callback = unsafe extern "C-unwind" fn(*mut c_void, u32, *const c_char, *const c_char);
 
 /// What C wants to have back with each line.
 #[derive(Clone, Copy)]
@@ -156,10 +160,14 @@ impl User {
 /// `gpuipc_open`, too. When it returns, the callback before is not being called any
 /// more, and what its `user` points to may go.
 ///
-/// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist and from
-/// within the callback, `GPUIPC_FORKED`.
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for a level that does not exist,
+/// `GPUIPC_UNSUPPORTED` in a Rust program that has a logger of its own, `GPUIPC_FORKED`.
 #[unsafe(no_mangle)]
-pub extern "C" fn gpuipc_log_set(callback: LogCallback, user: *mut c_void, level: u32) -> CStatus {
+pub unsafe extern "C" fn gpuipc_log_set(
+    callback: LogCallback,
+    user: *mut c_void,
+    level: u32,
+) -> CStatus {
     let user = User(user);
     call("gpuipc_log_set", || {
         let filter = LevelFilter::iter()
@@ -167,7 +175,7 @@ pub extern "C" fn gpuipc_log_set(callback: LogCallback, user: *mut c_void, level
             .find_map(|(filter, number)| (number == level).then_some(filter))
             .ok_or_else(|| Failure::argument(format!("there is no log level {level}")))?;
         let sink = callback.map(|callback| {
-            Box::new(move |record: &Record<'_>| tell(callback, &user, record)) as Box<_>
+            Arc::new(move |record: &Record<'_>| tell(callback, &user, record)) as Arc<_>
         });
         logger::set(sink, filter)
     })

@@ -1,6 +1,6 @@
 //! What was imported.
 
-use super::{ArrayRoom, TextRoom, buffer, bytes, call, given, initialized, release};
+use super::{ArrayRoom, TextRoom, buffer, bytes, call, call_with, given, initialized, release};
 use crate::attempts::CAttempt;
 use crate::objects::{self, Mem, Reservation};
 use crate::status::CStatus;
@@ -123,6 +123,7 @@ pub unsafe extern "C" fn gpuipc_mem_read(
 ) -> CStatus {
     call("gpuipc_mem_read", || {
         let mem = given("mem", mem)?;
+        objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
         let to = unsafe { buffer("to", to, size) }?;
         objects::check_range(offset, size, mem.mem.len())?;
@@ -144,6 +145,7 @@ pub unsafe extern "C" fn gpuipc_mem_write(
 ) -> CStatus {
     call("gpuipc_mem_write", || {
         let mem = given("mem", mem)?;
+        objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
         let from = unsafe { bytes("from", from, size) }?;
         Ok(mem.mem.write(offset, from)?)
@@ -158,7 +160,7 @@ pub unsafe extern "C" fn gpuipc_mem_write(
 /// window ends. (A placed mapping is never shared.) Does not wait for the GPU: work that
 /// uses the memory must have ended.
 ///
-/// `mem` is given back in any case. `out` may be NULL: as `gpuipc_mem_free`.
+/// `mem` is given back in any case but `GPUIPC_IN_CALLBACK`. `out` may be NULL: as `gpuipc_mem_free`.
 ///
 /// Fails with `GPUIPC_NULL_ARGUMENT` without `mem`.
 #[unsafe(no_mangle)]
@@ -166,7 +168,7 @@ pub extern "C" fn gpuipc_mem_unmap(
     mem: Option<Box<Mem>>,
     out: Option<&mut MaybeUninit<Option<Box<Reservation>>>>,
 ) -> CStatus {
-    call("gpuipc_mem_unmap", || {
+    call_with("gpuipc_mem_unmap", mem, |mem| {
         let reservation = given("mem", mem)?.unmap().map(Box::new);
         if let Some(out) = out {
             out.write(reservation);

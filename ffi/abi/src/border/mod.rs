@@ -40,16 +40,19 @@ pub mod buffer;
 
 pub mod multicast;
 
+use crate::callback;
 use crate::failure::Failure;
 use crate::last_error;
 use crate::options::{self, Growing};
 use crate::status::CStatus;
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body`; a panic in it becomes a failure.
+/// Runs `body`; a panic in it becomes a failure. Until it returns, nobody cancels
+/// this thread.
 fn caught(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    let _no_cancel = NoCancel::begin();
     // What `body` shares with later calls is behind locks that the library
     // takes over even when a panic has poisoned them.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(Failure::panic(&*payload)))
@@ -57,11 +60,35 @@ fn caught(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
 
 /// One call of C: a number for it, and what `gpuipc_last_error` and its like tell.
 fn call(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> CStatus {
-    last_error::record(name, caught(body)).0
+    let _no_cancel = NoCancel::begin();
+    let outcome = caught(|| {
+        callback::check()?;
+        body()
+    });
+    last_error::record(name, outcome).0
 }
 
-/// The end of an object that C gives back. Leaves the last error as it is.
+/// One call of C that takes an object. Refused, it leaves the object to C.
+fn call_with<T>(
+    name: &str,
+    object: Option<Box<T>>,
+    body: impl FnOnce(Option<Box<T>>) -> Result<(), Failure>,
+) -> CStatus {
+    if callback::is_inside() {
+        core::mem::forget(object);
+        return call(name, || Ok(()));
+    }
+    call(name, || body(object))
+}
+
+/// The end of an object that C gives back. Leaves the last error as it is. From
+/// inside a callback it does nothing: the object stays.
 fn release<T>(name: &str, object: Option<Box<T>>) {
+    if callback::is_inside() {
+        core::mem::forget(object);
+        return;
+    }
+    let _no_cancel = NoCancel::begin();
     let dropped = caught(|| {
         drop(object);
         Ok(())
@@ -69,6 +96,48 @@ fn release<T>(name: &str, object: Option<Box<T>>) {
     if let Err(failure) = dropped {
         log::error!(target: "gpuipc::ffi", "{name}: {}", failure.text);
     }
+}
+
+unsafe extern "C" {
+    // POSIX; the crate libc has it for other systems only.
+    safe fn pthread_setcancelstate(state: c_int, old: Option<&mut c_int>) -> c_int;
+}
+
+/// glibc's and musl's `PTHREAD_CANCEL_DISABLE`.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// No `pthread_cancel` of this thread takes effect while this lives: it would unwind
+/// Rust's frames, which ends the process.
+struct NoCancel {
+    before: c_int,
+}
+
+impl NoCancel {
+    fn begin() -> Self {
+        let mut before = 0;
+        // Fails for a state that does not exist only.
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, Some(&mut before));
+        Self { before }
+    }
+}
+
+impl Drop for NoCancel {
+    fn drop(&mut self) {
+        pthread_setcancelstate(self.before, None);
+    }
+}
+
+/// Whether a C++ exception is on its way in this thread.
+pub(crate) fn is_throwing_cpp() -> bool {
+    // SAFETY: the name ends with a NUL, and looking it up runs nothing.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_ZSt19uncaught_exceptionsv".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: the function of that name is `int std::uncaught_exceptions()`, of libstdc++ and
+    // libc++ alike.
+    let count = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(found) };
+    count() > 0
 }
 
 /// What an argument points to, unless it is NULL.
@@ -92,7 +161,7 @@ unsafe fn bytes<'a>(argument: &str, pointer: *const u8, len: usize) -> Result<&'
     Ok(unsafe { core::slice::from_raw_parts(pointer, len) })
 }
 
-/// The `count` elements that C lends for reading; none may be NULL.
+/// The `count` elements that C lends for reading, at most `most`; none may be NULL.
 ///
 /// # Safety
 /// As for [`bytes`], `pointer` is aligned for a `T`, and any bytes are a `T`.
@@ -100,7 +169,9 @@ unsafe fn elements<'a, T: Copy>(
     argument: &str,
     pointer: *const T,
     count: usize,
+    most: usize,
 ) -> Result<&'a [T], Failure> {
+    check_count(argument, count, most)?;
     if count == 0 {
         return Ok(&[]);
     }
@@ -203,6 +274,16 @@ fn initialized(buffer: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     buffer.fill(MaybeUninit::new(0));
     // SAFETY: every byte was set just above.
     unsafe { buffer.assume_init_mut() }
+}
+
+/// Refuses a count beyond any sense before any of its elements is touched.
+fn check_count(argument: &str, count: usize, most: usize) -> Result<(), Failure> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(Failure::argument(format!(
+        "{argument} has {count} elements, but at most {most} are allowed"
+    )))
 }
 
 /// Refuses a size that no memory has, such as -1.

@@ -3,7 +3,8 @@
 //! There is no way to allow it on a real driver from C: it has run on the
 //! emulated driver only.
 
-use super::{buffer, bytes, call, given, put_bytes, release};
+use super::{buffer, bytes, call, call_with, given, put_bytes, release};
+use crate::callback;
 use crate::failure::Failure;
 use crate::objects::Library;
 use crate::objects::multicast::{
@@ -18,7 +19,7 @@ use std::mem::MaybeUninit;
 
 /// C's function and its context.
 struct Gather {
-    function: unsafe extern "C" fn(*mut c_void, *const u8, *mut u8, *mut u8, u32),
+    function: unsafe extern "C-unwind" fn(*mut c_void, *const u8, *mut u8, *mut u8, u32),
     context: *mut c_void,
 }
 
@@ -38,7 +39,7 @@ impl Exchange for Gather {
         // SAFETY: the header promises the caller's function these places: a
         // message's bytes to read, as many for each member and one byte for each
         // to write. All outlive the call.
-        unsafe {
+        let ask = || unsafe {
             (self.function)(
                 self.context,
                 message.as_ptr(),
@@ -47,6 +48,7 @@ impl Exchange for Gather {
                 timeout_ms,
             );
         };
+        callback::run((), ask);
     }
 }
 
@@ -148,7 +150,11 @@ pub unsafe extern "C" fn gpuipc_multicast_join(
 /// `*out` is to be given to `gpuipc_multicast_buffer_close`, before or after
 /// `multicast` is freed.
 ///
-/// Fails with `GPUIPC_MULTICAST_UNAVAILABLE`, `GPUIPC_MULTICAST_TEAM`.
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for `ptr` or `len` against the granularity or
+/// the allocation's size (the text has the numbers), `GPUIPC_MULTICAST_UNAVAILABLE`,
+/// `GPUIPC_MULTICAST_TEAM`. Where the members named something else than one another,
+/// or one of them was silent or died, every later call with `multicast` fails in the
+/// same way: free it, and join a new object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuipc_multicast_bind(
     multicast: Option<&gpuipc_multicast>,
@@ -179,17 +185,21 @@ pub extern "C" fn gpuipc_multicast_buffer_ptr(
 
 /// Unbinds this member's memory; with the last buffer the object is unmapped
 /// before. NULL is allowed. All members must be done with the address. The buffer
-/// is freed in any case.
+/// is freed in any case but `GPUIPC_IN_CALLBACK`.
 ///
 /// Fails with `GPUIPC_MULTICAST_UNAVAILABLE` where the driver does not unbind.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_multicast_buffer_close(
     buffer: Option<Box<gpuipc_multicast_buffer>>,
 ) -> CStatus {
-    call("gpuipc_multicast_buffer_close", || match buffer {
-        Some(buffer) => Ok(buffer.buffer.close()?),
-        None => Ok(()),
-    })
+    call_with(
+        "gpuipc_multicast_buffer_close",
+        buffer,
+        |buffer| match buffer {
+            Some(buffer) => Ok(buffer.buffer.close()?),
+            None => Ok(()),
+        },
+    )
 }
 
 /// Lets go of the member's side of the object, and of its team. NULL is allowed.

@@ -4,18 +4,37 @@ use super::export::export_options;
 use super::import::import_options;
 use super::{ArrayRoom, ByteRoom, TextRoom, bytes, call, elements, given, release};
 use crate::attempts::{CAttempt, CError};
-use crate::objects::registered::{COwner, CTransport};
+use crate::failure::Failure;
+use crate::objects::registered::{COwner, CTransport, GPUIPC_TRANSPORTS};
 use crate::objects::{Library, Mem, Registered};
 use crate::options::{ExportOptions, ImportOptions};
 use crate::status::CStatus;
 use core::ffi::c_char;
-use gpuipc::GpuIpcMem;
+use gpuipc::{GpuIpcMem, Status};
 use std::mem::MaybeUninit;
 use std::ptr;
 
+/// The `count` transports that C lends for reading.
+///
+/// # Safety
+/// As for [`elements`].
+unsafe fn transports<'a>(
+    pointer: *const CTransport,
+    count: usize,
+) -> Result<&'a [CTransport], Failure> {
+    if count > GPUIPC_TRANSPORTS {
+        return Err(Failure::new(
+            Status::REGISTERED_MEMORY,
+            format!("count is {count}, but there are at most {GPUIPC_TRANSPORTS} transports"),
+        ));
+    }
+    // SAFETY: the caller's promise is this function's; a transport takes any bytes.
+    unsafe { elements("transports", pointer, count, GPUIPC_TRANSPORTS) }
+}
+
 /// Registers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`): offers them as
-/// `gpuipc_export_with` does, and puts the `count` `transports` of the caller, at most
-/// `GPUIPC_TRANSPORTS`, beside the handles. `transports` may be NULL if `count` is 0,
+/// `gpuipc_export_with` does (`GPUIPC_WHOLE_ALLOCATION` as there), and puts the `count`
+/// `transports` of the caller, at most `GPUIPC_TRANSPORTS`, beside the handles. `transports` may be NULL if `count` is 0,
 /// `options` may be NULL: the defaults.
 ///
 /// Memory that cannot be exported is registered for the transports alone, if there are
@@ -24,7 +43,7 @@ use std::ptr;
 /// `*out` is to be given to `gpuipc_registered_free`, which ends the offer.
 ///
 /// Fails as `gpuipc_export_with`, with `GPUIPC_INVALID_ARGUMENT` for a transport
-/// without bytes or with too many, and with `GPUIPC_REGISTERED_MEMORY` for too many
+/// with too many bytes, and with `GPUIPC_REGISTERED_MEMORY` for too many
 /// transports or two of one kind.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuipc_register(
@@ -38,15 +57,55 @@ pub unsafe extern "C" fn gpuipc_register(
 ) -> CStatus {
     call("gpuipc_register", || {
         let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
-        // SAFETY: the caller's promise, for the time of this call; a transport takes
-        // any bytes.
-        let transports = unsafe { elements("transports", transports, count) }?;
+        // SAFETY: the caller's promise, for the time of this call.
+        let transports = unsafe { self::transports(transports, count) }?;
         // SAFETY: the caller's promise, for the time of this call.
         let options = unsafe { export_options(options) }?;
         // SAFETY: the caller's promise about the memory.
         out.write(Box::new(unsafe {
             ipc.register(ptr, len, transports, &options)
         }?));
+        Ok(())
+    })
+}
+
+/// Registers `len` bytes from `ptr` on for the `transports` alone: nothing is exported, and
+/// the driver is not asked. The memory may be of any kind, and `count` may be 0.
+///
+/// `*out` is to be given to `gpuipc_registered_free`.
+///
+/// Fails with `GPUIPC_INVALID_ARGUMENT` and `GPUIPC_REGISTERED_MEMORY` as `gpuipc_register`,
+/// `GPUIPC_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuipc_register_transports(
+    ipc: Option<&Library>,
+    ptr: u64,
+    len: usize,
+    transports: *const CTransport,
+    count: usize,
+    out: Option<&mut MaybeUninit<Box<Registered>>>,
+) -> CStatus {
+    call("gpuipc_register_transports", || {
+        let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
+        // SAFETY: the caller's promise, for the time of this call.
+        let transports = unsafe { self::transports(transports, count) }?;
+        out.write(Box::new(ipc.register_transports(ptr, len, transports)?));
+        Ok(())
+    })
+}
+
+/// Who this process is, and where: what `gpuipc_registered_owner` says of memory that it
+/// registers, to see whether a peer's memory is this process's, or this host's.
+///
+/// Fails with `GPUIPC_FORKED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuipc_self(
+    ipc: Option<&Library>,
+    out: Option<&mut MaybeUninit<COwner>>,
+) -> CStatus {
+    call("gpuipc_self", || {
+        let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
+        out.write(ipc.own()?);
         Ok(())
     })
 }

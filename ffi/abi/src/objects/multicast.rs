@@ -25,10 +25,10 @@ pub const GPUIPC_HEARD_SILENT: u8 = 2;
 /// each member i but itself, writes what came from it to `all` at i times that
 /// length and one of `GPUIPC_HEARD_...` to `heard[i]`. It returns within
 /// `timeout_ms`, whatever has come. It is called on the thread that joins or
-/// binds, and must not call gpuipc.
+/// binds. A callback: see above for what it may do.
 #[allow(non_camel_case_types)]
 pub type gpuipc_multicast_gather = Option<
-    unsafe extern "C" fn(
+    unsafe extern "C-unwind" fn(
         context: *mut c_void,
         message: *const u8,
         all: *mut u8,
@@ -117,6 +117,14 @@ impl Library {
                 "a multicast object has one handle".to_owned(),
             ));
         };
+        // Before the team's function is called, which writes as much as the size says.
+        if team.size() != usize::from(handle.num_devices()) {
+            return Err(Failure::argument(format!(
+                "size of the team is {}, but the handle is of a multicast object for {} devices",
+                team.size(),
+                handle.num_devices()
+            )));
+        }
         let imported = self
             .ipc
             .import_multicast(handle, &ImportOptions::default())

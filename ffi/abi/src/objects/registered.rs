@@ -5,6 +5,7 @@
 use super::Library;
 use crate::failure::Failure;
 use core::fmt;
+use gpuipc::core::RegisteredFields;
 use gpuipc::{ExportOptions, GpuIpcMemHandle, ImportOptions, RegisteredMemory, TransportInfo};
 use std::mem::offset_of;
 
@@ -20,7 +21,7 @@ const _: () = usable_from_any_thread::<Registered>();
 /// The most bytes of a transport.
 pub const GPUIPC_TRANSPORT_BYTES: usize = 64;
 /// The most transports of a registered memory.
-pub const GPUIPC_TRANSPORTS: usize = 8;
+pub const GPUIPC_TRANSPORTS: usize = 16;
 
 const _: () = assert!(
     GPUIPC_TRANSPORT_BYTES == gpuipc::core::TRANSPORT_DATA_BYTES
@@ -36,7 +37,7 @@ const _: () = assert!(
 pub struct CTransport {
     /// The caller's number of this kind of transport; one memory has it once.
     pub kind: u32,
-    /// How many of `bytes` are in use, 1 to `GPUIPC_TRANSPORT_BYTES`.
+    /// How many of `bytes` are in use, 0 to `GPUIPC_TRANSPORT_BYTES`.
     pub length: u32,
     /// The caller's bytes; 0 from `length` on.
     pub bytes: [u8; GPUIPC_TRANSPORT_BYTES],
@@ -82,7 +83,7 @@ impl CTransport {
         let made = made.and_then(|bytes| TransportInfo::new(self.kind, bytes).ok());
         let made = made.ok_or_else(|| {
             Failure::argument(format!(
-                "length of transports[{index}] is {length}, but a transport has 1 to \
+                "length of transports[{index}] is {length}, but a transport has at most \
                  {GPUIPC_TRANSPORT_BYTES} bytes"
             ))
         })?;
@@ -104,6 +105,25 @@ impl CTransport {
     }
 }
 
+impl COwner {
+    fn of(fields: &RegisteredFields) -> Self {
+        Self {
+            process_id: fields.process_id.0,
+            host_id: fields.host_id.0,
+            pid: fields.pid,
+            pid_namespace: fields.pid_namespace,
+        }
+    }
+}
+
+/// The library's transports.
+fn check(transports: &[CTransport]) -> Result<Vec<TransportInfo>, Failure> {
+    let transports = transports.iter().enumerate();
+    transports
+        .map(|(index, transport)| transport.check(index))
+        .collect()
+}
+
 impl Library {
     /// # Safety
     /// As for [`Ipc::register`](gpuipc::Ipc::register).
@@ -114,13 +134,25 @@ impl Library {
         transports: &[CTransport],
         options: &ExportOptions,
     ) -> Result<Registered, Failure> {
-        let mut checked = Vec::with_capacity(transports.len());
-        for (index, transport) in transports.iter().enumerate() {
-            checked.push(transport.check(index)?);
-        }
+        let transports = check(transports)?;
         // SAFETY: as the caller says.
-        let memory = unsafe { self.ipc.register(ptr, len, &checked, options) }?;
+        let memory = unsafe { self.ipc.register(ptr, len, &transports, options) }?;
         Ok(Registered { memory })
+    }
+
+    pub(crate) fn register_transports(
+        &self,
+        ptr: u64,
+        len: usize,
+        transports: &[CTransport],
+    ) -> Result<Registered, Failure> {
+        let transports = check(transports)?;
+        let memory = self.ipc.register_transports(ptr, len, &transports)?;
+        Ok(Registered { memory })
+    }
+
+    pub(crate) fn own(&self) -> Result<COwner, Failure> {
+        Ok(COwner::of(&self.ipc.own_fields()?))
     }
 
     pub(crate) fn deserialize(
@@ -140,13 +172,7 @@ impl Registered {
     }
 
     pub(crate) fn owner(&self) -> COwner {
-        let fields = self.memory.fields();
-        COwner {
-            process_id: fields.process_id.0,
-            host_id: fields.host_id.0,
-            pid: fields.pid,
-            pid_namespace: fields.pid_namespace,
-        }
+        COwner::of(&self.memory.fields())
     }
 
     /// Why there is no way by the GPU, where there is none.
