@@ -12,7 +12,9 @@
 #[cfg(target_arch = "x86_64")]
 mod instruction;
 
-use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, handle, registered};
+use crate::handle::GpuIpcMemHandle;
+use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES};
+use crate::registered::Header;
 use crc::{CRC_32_ISCSI, Crc, Table};
 
 /// A static, not a const: a const's 16 KiB table would be copied to the stack at each use.
@@ -22,10 +24,10 @@ static CRC_32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 /// 380 bytes. For programs that change handles on purpose, such as tests; a
 /// [`GpuIpcMemHandle`](crate::GpuIpcMemHandle) always has the right one.
 pub fn checksum_of(bytes: &[u8; HANDLE_BYTES]) -> u32 {
-    crc_of(&[
-        handle::BEFORE_CHECKSUM.slice(bytes),
-        handle::AFTER_CHECKSUM.slice(bytes),
-    ])
+    let place = GpuIpcMemHandle::AT.checksum;
+    let (before, _) = bytes.split_at(place.start);
+    let (_, after) = bytes.split_at(place.end);
+    crc_of(&[before, after])
 }
 
 /// The checksum that a registered memory must carry at bytes 124..128: CRC-32C of the other 124 of
@@ -34,7 +36,8 @@ pub(crate) fn checksum_of_registered(
     header: &[u8; REGISTERED_HEADER_BYTES],
     transports: &[u8],
 ) -> u32 {
-    crc_of(&[registered::BEFORE_CHECKSUM.slice(header), transports])
+    let (before, _) = header.split_at(Header::AT.checksum.start);
+    crc_of(&[before, transports])
 }
 
 /// The CRC-32C of the parts, one behind the other.
@@ -91,7 +94,11 @@ mod tests {
             let mut bytes = zeros;
             bytes[at] = 1;
             let same = checksum_of(&bytes) == checksum_of(&zeros);
-            assert_eq!(same, handle::CHECKSUM.range().contains(&at), "byte {at}");
+            assert_eq!(
+                same,
+                GpuIpcMemHandle::AT.checksum.range().contains(&at),
+                "byte {at}"
+            );
         }
     }
 }

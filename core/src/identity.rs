@@ -2,6 +2,7 @@
 //!
 //! None of them is a secret, and each of them is only compared, never interpreted.
 
+use crate::layout::Plain;
 use core::fmt;
 
 /// Writes two hex digits a byte.
@@ -12,6 +13,15 @@ fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 /// What all the names share but their declaration, which stays readable to a header generator.
 macro_rules! name {
     ($name:ident) => {
+        impl Plain<[u8; 16]> for $name {
+            fn of(bytes: [u8; 16]) -> Self {
+                Self(bytes)
+            }
+            fn raw(self) -> [u8; 16] {
+                self.0
+            }
+        }
+
         impl $name {
             /// True where the name says nothing: all bytes are zero.
             pub fn is_zero(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The secret that the broker asks for.
 
+use crate::layout::Plain;
 use core::fmt;
 use core::hint::black_box;
 
@@ -34,6 +35,15 @@ impl Token {
     /// Compares in constant time. `==` does the same.
     pub fn matches(&self, other: &Self) -> bool {
         same_bytes(&self.0, &other.0)
+    }
+}
+
+impl Plain<[u8; 16]> for Token {
+    fn of(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+    fn raw(self) -> [u8; 16] {
+        self.0
     }
 }
 

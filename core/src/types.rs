@@ -2,6 +2,7 @@
 
 use bitflags::bitflags;
 use core::fmt;
+use core::ops::Deref;
 
 /// A way of sharing memory between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,8 +16,48 @@ pub enum HandleType {
     Fabric,
 }
 
-/// Some of the types, each at most once.
-pub type TypeList = heapless::Vec<HandleType, 3>;
+/// Some of the types, each at most once, in an order. It is used as a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeList(heapless::Vec<HandleType, 3>);
+
+impl TypeList {
+    /// None of them.
+    pub const fn new() -> Self {
+        Self(heapless::Vec::new())
+    }
+
+    /// Puts a type behind the others.
+    ///
+    /// # Errors
+    ///
+    /// Gives the type back where it is in the list already.
+    pub fn push(&mut self, handle_type: HandleType) -> Result<(), HandleType> {
+        if self.contains(&handle_type) {
+            return Err(handle_type);
+        }
+        self.0.push(handle_type)
+    }
+}
+
+impl Deref for TypeList {
+    type Target = [HandleType];
+
+    fn deref(&self) -> &[HandleType] {
+        &self.0
+    }
+}
+
+/// Each type counts where it comes first.
+impl FromIterator<HandleType> for TypeList {
+    fn from_iter<I: IntoIterator<Item = HandleType>>(types: I) -> Self {
+        let mut list = Self::new();
+        for handle_type in types {
+            // One that is there already stays where it is.
+            let _ = list.push(handle_type);
+        }
+        list
+    }
+}
 
 impl HandleType {
     /// All types, in the order of their bits. This is no order of preference.
