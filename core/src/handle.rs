@@ -34,115 +34,69 @@ layout! {
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub struct GpuIpcMemHandle {
-        #[at(0)]
-        /// The letters `GIPC`.
+        #[at(0)] /// The letters `GIPC`.
         magic: u32,
-        #[at(4)]
-        /// The version of the format that the writer has.
+        #[at(4)] /// The version of the format that the writer has.
         version: u8,
-        #[at(5)]
-        /// The oldest version that may read the handle.
+        #[at(5)] /// The oldest version that may read the handle.
         min_reader: u8,
-        #[at(6)]
-        /// 1 is CUDA; 2 is kept for HIP.
+        #[at(6)] /// 1 is CUDA; 2 is kept for HIP.
         platform: u8,
-        #[at(7)]
-        /// The types: RuntimeIpc 1, PosixFd 2, Fabric 4.
+        #[at(7)] /// The types: RuntimeIpc 1, PosixFd 2, Fabric 4.
         type_flags: u8,
-        #[at(8)]
-        /// The memory's kind and extras: ticket 1, pool 2, host memory 4, multicast 8.
+        #[at(8)] /// The memory's kind and extras: ticket 1, pool 2, host memory 4, multicast 8.
         attributes: u16,
-        #[at(10)]
-        #[plain(u16)]
-        /// Members of a multicast object; 0 for other memory.
+        #[at(10)] #[plain(u16)] /// Members of a multicast object; 0 for other memory.
         num_devices: u16,
-        #[at(12)]
-        /// The NUMA node of pinned host memory; else -1.
+        #[at(12)] /// The NUMA node of pinned host memory; else -1.
         numa_node: i16,
-        #[at(14)]
-        /// 0.
+        #[at(14)] /// 0.
         reserved_short: u16,
-        #[at(16)]
-        #[plain(u64)]
-        /// Bytes of the whole allocation: what an importer maps.
+        #[at(16)] #[plain(u64)] /// Bytes of the whole allocation: what an importer maps.
         base_size: u64,
-        #[at(24)]
-        #[plain(u64)]
-        /// Bytes of the allocation before this segment.
+        #[at(24)] #[plain(u64)] /// Bytes of the allocation before this segment.
         offset_from_base: u64,
-        #[at(32)]
-        #[plain(u64)]
-        /// Bytes of this segment, at least 1; `offset_from_base + length` is at most `base_size`.
+        #[at(32)] #[plain(u64)] /// Bytes of this segment, at least 1; `offset_from_base + length` is at most `base_size`.
         length: u64,
-        #[at(40)]
-        #[plain(u64)]
-        /// The driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID`; never used again in the exporter.
+        #[at(40)] #[plain(u64)] /// The driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID`; never used again in the exporter.
         allocation_id: u64,
-        #[at(48)]
-        /// The same in all segments of one exported window.
+        #[at(48)] /// The same in all segments of one exported window.
         window_id: u64,
-        #[at(56)]
-        /// Bytes of the whole window.
+        #[at(56)] /// Bytes of the whole window.
         window_length: u64,
-        #[at(64)]
-        /// Bytes of the window before this segment.
+        #[at(64)] /// Bytes of the window before this segment.
         window_offset: u64,
-        #[at(72)]
-        /// This segment's place in the window, from 0.
+        #[at(72)] /// This segment's place in the window, from 0.
         segment_index: u32,
-        #[at(76)]
-        /// Segments of the window: 1 for one inside one allocation.
+        #[at(76)] /// Segments of the window: 1 for one inside one allocation.
         segment_count: u32,
-        #[at(80)]
-        #[plain(DeviceUuid)]
-        /// The GPU that holds the memory; zero for host memory.
+        #[at(80)] #[plain(DeviceUuid)] /// The GPU that holds the memory; zero for host memory.
         device_uuid: [u8; 16],
-        #[at(96)]
-        #[plain(ProcessId)]
-        /// The exporter.
+        #[at(96)] #[plain(ProcessId)] /// The exporter.
         process_id: [u8; 16],
-        #[at(112)]
-        #[plain(HostId)]
-        /// The exporter's host.
+        #[at(112)] #[plain(HostId)] /// The exporter's host.
         host_id: [u8; 16],
-        #[at(128)]
-        #[plain(u32)]
-        /// The exporter's pid in its own namespace. For messages; it identifies nobody by itself.
+        #[at(128)] #[plain(u32)] /// The exporter's pid in its own namespace. For messages; it identifies nobody by itself.
         pid: u32,
-        #[at(132)]
-        #[plain(u32)]
-        /// The inode of the exporter's pid namespace.
+        #[at(132)] #[plain(u32)] /// The inode of the exporter's pid namespace.
         pid_namespace: u32,
-        #[at(136)]
-        #[plain(u32)]
-        /// The inode of the exporter's network namespace.
+        #[at(136)] #[plain(u32)] /// The inode of the exporter's network namespace.
         net_namespace: u32,
-        #[at(140)]
-        #[plain(u32)]
-        /// NVML's fabric clique, 0 where unknown.
+        #[at(140)] #[plain(u32)] /// NVML's fabric clique, 0 where unknown.
         fabric_clique: u32,
-        #[at(144)]
-        #[plain(ClusterUuid)]
-        /// NVML's fabric cluster, zero where there is none.
+        #[at(144)] #[plain(ClusterUuid)] /// NVML's fabric cluster, zero where there is none.
         fabric_cluster: [u8; 16],
-        #[at(160)]
-        #[plain(u64)]
-        /// The exporter's number of the pool; 0 where the memory is from none.
+        #[at(160)] #[plain(u64)] /// The exporter's number of the pool; 0 where the memory is from none.
         pool_id: u64,
-        #[at(168)]
-        /// 0.
+        #[at(168)] /// 0.
         reserved: [u8; 20],
-        #[at(188)]
-        /// CRC-32C of the other 380 bytes.
+        #[at(188)] /// CRC-32C of the other 380 bytes.
         checksum: u32,
-        #[at(192)]
-        /// `CUipcMemHandle` (RuntimeIpc) or `CUmemPoolPtrExportData` (pool memory).
+        #[at(192)] /// `CUipcMemHandle` (RuntimeIpc) or `CUmemPoolPtrExportData` (pool memory).
         slot_0: Slot,
-        #[at(256)]
-        /// The ticket.
+        #[at(256)] /// The ticket.
         slot_1: Slot,
-        #[at(320)]
-        /// `CUmemFabricHandle` (Fabric).
+        #[at(320)] /// `CUmemFabricHandle` (Fabric).
         slot_2: Slot,
     }
 

@@ -76,32 +76,21 @@ layout! {
     #[places(RequestPlaces)]
     #[repr(C)]
     pub(crate) struct RequestBytes {
-        #[at(0)]
-        /// The letters `GIPQ`.
+        #[at(0)] /// The letters `GIPQ`.
         magic: u32,
-        #[at(4)]
-        /// 1.
+        #[at(4)] /// 1.
         version: u8,
-        #[at(5)]
-        /// What is wanted: a [`RequestKind`].
+        #[at(5)] /// What is wanted: a [`RequestKind`].
         kind: u8,
-        #[at(6)]
-        /// 0.
+        #[at(6)] /// 0.
         reserved_short: [u8; 2],
-        #[at(8)]
-        #[plain(u64)]
-        /// The sender's number for this request, which the reply carries again. Any number arrives; 0 in a reply says that a request was not understood, so a sender leaves it out.
+        #[at(8)] #[plain(u64)] /// The sender's number for this request, which the reply carries again. Any number arrives; 0 in a reply says that a request was not understood, so a sender leaves it out.
         id: u64,
-        #[at(16)]
-        #[plain(u64)]
-        /// The handle's [`allocation_id`](crate::GpuIpcMemHandle::allocation_id).
+        #[at(16)] #[plain(u64)] /// The handle's [`allocation_id`](crate::GpuIpcMemHandle::allocation_id).
         allocation_id: u64,
-        #[at(24)]
-        #[plain(Token)]
-        /// The ticket's secret.
+        #[at(24)] #[plain(Token)] /// The ticket's secret.
         token: [u8; 16],
-        #[at(40)]
-        /// 0.
+        #[at(40)] /// 0.
         reserved: [u8; 24],
     }
 
@@ -117,43 +106,27 @@ layout! {
     #[places(ReplyPlaces)]
     #[repr(C)]
     pub(crate) struct ReplyBytes {
-        #[at(0)]
-        /// The letters `GIPR`.
+        #[at(0)] /// The letters `GIPR`.
         magic: u32,
-        #[at(4)]
-        /// 1.
+        #[at(4)] /// 1.
         version: u8,
-        #[at(5)]
-        /// The answer: a [`ReplyStatus`].
+        #[at(5)] /// The answer: a [`ReplyStatus`].
         status: u8,
-        #[at(6)]
-        /// 0.
+        #[at(6)] /// 0.
         reserved_short: [u8; 2],
-        #[at(8)]
-        #[plain(u64)]
-        /// The request's id; 0 where it did not decode.
+        #[at(8)] #[plain(u64)] /// The request's id; 0 where it did not decode.
         id: u64,
-        #[at(16)]
-        #[plain(u64)]
-        /// The request's allocation; 0 where it did not decode.
+        #[at(16)] #[plain(u64)] /// The request's allocation; 0 where it did not decode.
         allocation_id: u64,
-        #[at(24)]
-        #[plain(u32)]
-        /// The driver's code behind `CheckFailed` and `ExportFailed`, the operating system's behind `Busy`; 0 with any other status.
+        #[at(24)] #[plain(u32)] /// The driver's code behind `CheckFailed` and `ExportFailed`, the operating system's behind `Busy`; 0 with any other status.
         detail: u32,
-        #[at(28)]
-        /// 0.
+        #[at(28)] /// 0.
         reserved_middle: [u8; 4],
-        #[at(32)]
-        #[plain(u64)]
-        /// The allocation's address in this process with [`ReplyStatus::OwnPointer`]; else 0.
+        #[at(32)] #[plain(u64)] /// The allocation's address in this process with [`ReplyStatus::OwnPointer`]; else 0.
         pointer: u64,
-        #[at(40)]
-        #[plain(u64)]
-        /// Its size in bytes with [`ReplyStatus::OwnPointer`]; else 0.
+        #[at(40)] #[plain(u64)] /// Its size in bytes with [`ReplyStatus::OwnPointer`]; else 0.
         size: u64,
-        #[at(48)]
-        /// 0.
+        #[at(48)] /// 0.
         reserved: [u8; 16],
     }
 

@@ -9,73 +9,41 @@ layout! {
     #[places(MulticastPlaces)]
     #[repr(C)]
     pub(crate) struct MulticastBytes {
-        #[at(0)]
-        /// The letters `GIMC`.
+        #[at(0)] /// The letters `GIMC`.
         magic: [u8; 4],
-        #[at(4)]
-        /// 1.
+        #[at(4)] /// 1.
         version: u8,
-        #[at(5)]
-        #[plain(u8)]
-        /// The first exchange of an agreement, or the second.
+        #[at(5)] #[plain(u8)] /// The first exchange of an agreement, or the second.
         round: u8,
-        #[at(6)]
-        #[plain(u8)]
-        /// The stage that is agreed on.
+        #[at(6)] #[plain(u8)] /// The stage that is agreed on.
         stage: u8,
-        #[at(7)]
-        #[plain(u8)]
-        /// What is wrong with a member; 0 for nothing.
+        #[at(7)] #[plain(u8)] /// What is wrong with a member; 0 for nothing.
         fault: u8,
-        #[at(8)]
-        #[plain(u32)]
-        /// The member that tells it.
+        #[at(8)] #[plain(u32)] /// The member that tells it.
         rank: u32,
-        #[at(12)]
-        #[plain(u32)]
-        /// How many members there are.
+        #[at(12)] #[plain(u32)] /// How many members there are.
         size: u32,
-        #[at(16)]
-        #[plain(u64)]
-        /// Agreements of this team before this one.
+        #[at(16)] #[plain(u64)] /// Agreements of this team before this one.
         sequence: u64,
-        #[at(24)]
-        #[plain([u8; 16])]
-        /// The object's creator.
+        #[at(24)] #[plain([u8; 16])] /// The object's creator.
         creator: [u8; 16],
-        #[at(40)]
-        #[plain(u64)]
-        /// The object's number there.
+        #[at(40)] #[plain(u64)] /// The object's number there.
         object: u64,
-        #[at(48)]
-        #[plain(u64)]
-        /// Where the part of the object starts that is meant.
+        #[at(48)] #[plain(u64)] /// Where the part of the object starts that is meant.
         offset: u64,
-        #[at(56)]
-        #[plain(u64)]
-        /// Bytes of that part.
+        #[at(56)] #[plain(u64)] /// Bytes of that part.
         length: u64,
-        #[at(64)]
-        #[plain(u32)]
-        /// The member that something is wrong with.
+        #[at(64)] #[plain(u32)] /// The member that something is wrong with.
         faulty: u32,
-        #[at(68)]
-        #[plain(u8)]
-        /// The stage at which it failed.
+        #[at(68)] #[plain(u8)] /// The stage at which it failed.
         fault_stage: u8,
-        #[at(69)]
-        #[plain(u8)]
-        /// What kind of code it failed with.
+        #[at(69)] #[plain(u8)] /// What kind of code it failed with.
         code_kind: u8,
-        #[at(70)]
-        /// 0; not looked at.
+        #[at(70)] /// 0; not looked at.
         reserved_short: [u8; 2],
-        #[at(72)]
-        #[plain(u32)]
-        /// The code.
+        #[at(72)] #[plain(u32)] /// The code.
         code: u32,
-        #[at(76)]
-        /// 0; not looked at.
+        #[at(76)] /// 0; not looked at.
         reserved: [u8; 12],
     }
 

@@ -1,6 +1,6 @@
 //! A slot: 64 bytes of a handle whose meaning the handle's flags give.
 //!
-//! The only file of this crate with `unsafe` but for the checksum's: reading a union.
+//! The only file of this crate with `unsafe`: reading a union.
 #![allow(unsafe_code)]
 
 use crate::layout::{SLOT_BYTES, Wire};

@@ -11,31 +11,21 @@ layout! {
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) struct TicketSlot {
-        #[at(0)]
-        #[plain(Endpoint)]
-        /// The broker that knows the memory.
+        #[at(0)] #[plain(Endpoint)] /// The broker that knows the memory.
         endpoint: [u8; 16],
-        #[at(16)]
-        #[plain(Token)]
-        /// The allocation's secret, which the broker asks for.
+        #[at(16)] #[plain(Token)] /// The allocation's secret, which the broker asks for.
         token: [u8; 16],
-        #[at(32)]
-        /// The descriptor's number in the exporter, or -1.
+        #[at(32)] /// The descriptor's number in the exporter, or -1.
         fd: i32,
-        #[at(36)]
-        /// The ledger's descriptor; 0 without a ledger, as the rest of it.
+        #[at(36)] /// The ledger's descriptor; 0 without a ledger, as the rest of it.
         ledger_fd: i32,
-        #[at(40)]
-        /// Which of the ledger's slots.
+        #[at(40)] /// Which of the ledger's slots.
         ledger_slot: u32,
-        #[at(44)]
-        /// 0.
+        #[at(44)] /// 0.
         reserved: u32,
-        #[at(48)]
-        /// The device of the ledger's file.
+        #[at(48)] /// The device of the ledger's file.
         ledger_device: u64,
-        #[at(56)]
-        /// The inode of the ledger's file, not 0 where there is a ledger.
+        #[at(56)] /// The inode of the ledger's file, not 0 where there is a ledger.
         ledger_inode: u64,
     }
 
@@ -112,15 +102,11 @@ layout! {
     #[places(TableEntryPlaces)]
     #[repr(C)]
     pub(crate) struct TableEntryBytes {
-        #[at(0)]
-        #[plain(Token)]
-        /// The secret of what is on offer.
+        #[at(0)] #[plain(Token)] /// The secret of what is on offer.
         token: [u8; 16],
-        #[at(16)]
-        /// The descriptor's number in the exporter, or -1.
+        #[at(16)] /// The descriptor's number in the exporter, or -1.
         number: i64,
-        #[at(24)]
-        /// The same with every bit changed.
+        #[at(24)] /// The same with every bit changed.
         inverse: i64,
     }
 

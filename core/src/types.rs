@@ -1,7 +1,9 @@
 //! The ways of sharing, and the bits that announce them in a handle.
 
 use bitflags::bitflags;
+use core::array;
 use core::fmt;
+use core::iter::Flatten;
 use core::ops::Deref;
 
 /// A way of sharing memory between processes.
@@ -37,13 +39,35 @@ impl TypeList {
         }
         self.0.push(handle_type)
     }
+
+    /// The types, in their order.
+    pub fn as_slice(&self) -> &[HandleType] {
+        &self.0
+    }
+
+    /// Keeps only the types of which `keep` is true.
+    pub fn retain(&mut self, keep: impl FnMut(&HandleType) -> bool) {
+        self.0.retain(keep);
+    }
+}
+
+impl IntoIterator for TypeList {
+    type Item = HandleType;
+    type IntoIter = Flatten<array::IntoIter<Option<HandleType>, 3>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let mut types = self.0.into_iter();
+        [types.next(), types.next(), types.next()]
+            .into_iter()
+            .flatten()
+    }
 }
 
 impl Deref for TypeList {
     type Target = [HandleType];
 
     fn deref(&self) -> &[HandleType] {
-        &self.0
+        self.as_slice()
     }
 }
 

@@ -15,50 +15,31 @@ layout! {
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) struct Header {
-        #[at(0)]
-        /// The letters `GIPM`.
+        #[at(0)] /// The letters `GIPM`.
         magic: u32,
-        #[at(4)]
-        /// The version of the form that the writer has.
+        #[at(4)] /// The version of the form that the writer has.
         version: u8,
-        #[at(5)]
-        /// The oldest version that may read the bytes.
+        #[at(5)] /// The oldest version that may read the bytes.
         min_reader: u8,
-        #[at(6)]
-        /// T, 0 to 8.
+        #[at(6)] /// T, 0 to 8.
         transport_count: u16,
-        #[at(8)]
-        /// N, 0 to 1048576; at least 1 where T is 0.
+        #[at(8)] /// N, 0 to 1048576; at least 1 where T is 0.
         handle_count: u32,
-        #[at(12)]
-        #[plain(u32)]
-        /// The owner's pid in its own namespace. For messages; it identifies nobody by itself.
+        #[at(12)] #[plain(u32)] /// The owner's pid in its own namespace. For messages; it identifies nobody by itself.
         pid: u32,
-        #[at(16)]
-        #[plain(u64)]
-        /// The buffer's address in its owner, for the owner to recognise its own buffer. For no one else, and never a reason to touch that address: bytes that come in can say anything.
+        #[at(16)] #[plain(u64)] /// The buffer's address in its owner, for the owner to recognise its own buffer. For no one else, and never a reason to touch that address: bytes that come in can say anything.
         pointer: u64,
-        #[at(24)]
-        #[plain(u64)]
-        /// Bytes of the buffer, at least 1: as long as the handles' window.
+        #[at(24)] #[plain(u64)] /// Bytes of the buffer, at least 1: as long as the handles' window.
         size: u64,
-        #[at(32)]
-        #[plain(ProcessId)]
-        /// The owner, which exported all handles.
+        #[at(32)] #[plain(ProcessId)] /// The owner, which exported all handles.
         process_id: [u8; 16],
-        #[at(48)]
-        #[plain(HostId)]
-        /// The owner's host.
+        #[at(48)] #[plain(HostId)] /// The owner's host.
         host_id: [u8; 16],
-        #[at(64)]
-        #[plain(u32)]
-        /// The inode of the owner's pid namespace.
+        #[at(64)] #[plain(u32)] /// The inode of the owner's pid namespace.
         pid_namespace: u32,
-        #[at(68)]
-        /// 0.
+        #[at(68)] /// 0.
         reserved: [u8; 56],
-        #[at(124)]
-        /// CRC-32C of the other 124 bytes of the header, and of the transports.
+        #[at(124)] /// CRC-32C of the other 124 bytes of the header, and of the transports.
         checksum: u32,
     }
 

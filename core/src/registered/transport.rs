@@ -18,17 +18,13 @@ layout! {
     #[repr(C, align(8))]
     #[derive(Clone, Copy)]
     pub struct TransportInfo {
-        #[at(0)]
-        /// The runtime's number; one memory has it once.
+        #[at(0)] /// The runtime's number; one memory has it once.
         kind: u32,
-        #[at(4)]
-        /// Bytes of the data in use, 1 to 64.
+        #[at(4)] /// Bytes of the data in use, 1 to 64.
         length: u8,
-        #[at(5)]
-        /// 0.
+        #[at(5)] /// 0.
         reserved: [u8; 3],
-        #[at(8)]
-        /// The runtime's; zeros after `length`.
+        #[at(8)] /// The runtime's; zeros after `length`.
         data: [u8; TRANSPORT_DATA_BYTES],
     }
 }
