@@ -4,9 +4,9 @@
 //!
 //! The input is steps of 12 bytes each: see [`Step`].
 
+use crate::checker::{HANDLE as BYTES, seal};
 use crate::machine::exporter::{Exporter, Offered, exporter};
 use crate::machine::{Held, alone, driver};
-use crate::slow::handle::{BYTES, seal};
 use gpuipc::{Access, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc};
 use gpuipc_core::HandleType;
 use std::sync::Once;

@@ -1,13 +1,7 @@
-//! The seeds of all fuzz targets: made, replayed, and changed at random.
+//! The seeds of all fuzz targets: replayed, and changed at random.
 #![allow(clippy::unwrap_used)]
 
 mod changed;
-mod made;
-mod made_broker_client;
-mod made_broker_server;
-mod made_driver_calls;
-mod made_import;
-mod made_registered;
 mod replay;
 
 use gpuipc_fuzz::{
