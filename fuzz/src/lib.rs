@@ -5,6 +5,7 @@
 //! | [`decode`] | any bytes, as a handle | [`checker`] |
 //! | [`round_trip`] | any [`HandleFields`](gpuipc_core::HandleFields) | [`checker`], and what comes back |
 //! | [`broker_message`] | any bytes, as a request and as a reply | [`checker`] |
+//! | [`parsers`] | any bytes, as a multicast message, an export table's entry, a text of /proc, settings | what the bytes say |
 //! | [`registered_memory`] | any bytes, as a registered memory and as its parts | [`checker`] |
 //! | [`c_calls`] | calls of the C interface, over the emulated driver | what the header promises; nothing is left |
 //! | [`import`] | changes of handles of another process, over the emulated driver | what that process offers; nothing is left |
@@ -32,5 +33,6 @@ pub mod decode;
 pub mod driver_calls;
 pub mod import;
 pub mod machine;
+pub mod parsers;
 pub mod registered_memory;
 pub mod round_trip;

@@ -1,7 +1,7 @@
 //! Seeds, changed at random but the same in every run: what a short fuzz run would find is found
 //! by `cargo test` already.
 
-use super::{BROKER_MESSAGE, C_CALLS, DECODE, REGISTERED_MEMORY, ROUND_TRIP, Target};
+use super::{BROKER_MESSAGE, C_CALLS, DECODE, PARSERS, REGISTERED_MEMORY, ROUND_TRIP, Target};
 use gpuipc_fuzz::change::Random;
 use gpuipc_fuzz::checker::{HANDLES, judge};
 use gpuipc_fuzz::{broker_message, decode, registered_memory, round_trip};
@@ -78,6 +78,11 @@ fn changed_c_programs_keep_the_headers_promises() {
     for _ in 0..INPUTS / 40 {
         (C_CALLS.run)(&input(&mut random, &seeds));
     }
+}
+
+#[test]
+fn changed_texts_and_entries_are_parsed_as_they_stand() {
+    run_changed(PARSERS, INPUTS / 2, |_| {});
 }
 
 #[test]

@@ -95,10 +95,6 @@ fn user_of(process: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
             _ => Ok(String::new()),
         },
     };
-    let word = |text: &str, name: &str, at: usize| -> Option<u32> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().nth(at)?.parse().ok()
-    };
     let info = read(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     let Some(pid) = word(&info, "Pid:", 0) else {
         return Ok(None);
@@ -108,6 +104,12 @@ fn user_of(process: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
     let now = Timespec::default();
     let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now));
     Ok(user.filter(|_| ended == Ok(0)))
+}
+
+/// The number at `at` in the first line that starts with `name`.
+pub(crate) fn word(text: &str, name: &str, at: usize) -> Option<u32> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().nth(at)?.parse().ok()
 }
 
 /// In a handle that names none.
