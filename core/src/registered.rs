@@ -12,7 +12,6 @@ pub use transport::TransportInfo;
 
 use crate::checksum::checksum_of_registered;
 use crate::handle::GpuIpcMemHandle;
-use crate::identity::{HostId, ProcessId};
 use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, TRANSPORT_BYTES};
 use core::fmt;
 pub(crate) use fields::Header;
@@ -131,36 +130,6 @@ impl<'a> RegisteredMemoryRef<'a> {
     /// All but transports and handles.
     pub fn fields(&self) -> RegisteredFields {
         self.header.fields_with()
-    }
-
-    /// The buffer's address in its owner, for the owner only. See [`RegisteredFields::pointer`].
-    pub fn pointer(&self) -> u64 {
-        self.header.pointer
-    }
-
-    /// Bytes of the buffer, at least 1.
-    pub fn size(&self) -> u64 {
-        self.header.size
-    }
-
-    /// The owner.
-    pub fn process_id(&self) -> ProcessId {
-        self.fields().process_id
-    }
-
-    /// The owner's host.
-    pub fn host_id(&self) -> HostId {
-        self.fields().host_id
-    }
-
-    /// The owner's pid in its own namespace. For messages; it identifies nobody by itself.
-    pub fn pid(&self) -> u32 {
-        self.header.pid
-    }
-
-    /// The inode of the owner's pid namespace.
-    pub fn pid_namespace(&self) -> u32 {
-        self.header.pid_namespace
     }
 
     /// The transports, at most 8, each of another kind.
