@@ -119,8 +119,7 @@ impl Hammer {
         let seed = self.random;
         let buffer = Buffer::new(self.driver, 0, memory, ALLOCATION)?;
         buffer.write(offset, &pattern(seed, 0, WINDOW))?;
-        let ptr = buffer.device_ptr() + offset as u64;
-        let exported = self.ipc.export(ptr, WINDOW, &ExportOptions::default())?;
+        let exported = buffer.export(&self.ipc, offset, WINDOW, &ExportOptions::default())?;
         let pid = std::process::id();
         let text = format!("{pid} {seed} {}", to_hex(&exported.handles()[0].encode()));
         let file = self.folder.join(format!("{pid}-{}", self.next));

@@ -289,7 +289,7 @@ impl Peer {
                 let count = self.driver.device_count().map_err(Error::from)?;
                 let uuids: Result<Vec<_>, _> = (0..count)
                     .map(|ordinal| {
-                        let uuid = self.driver.device_uuid(ordinal)?;
+                        let uuid = gpuipc::device_uuid(self.driver, ordinal)?;
                         Ok(uuid.to_string())
                     })
                     .collect();
@@ -509,10 +509,10 @@ impl Peer {
             }
             "export-by-other-ipc" => {
                 let folder: String = word(words)?;
-                let ptr = self.buffer(words)?.device_ptr();
                 let options = gpuipc::IpcOptions::default().socket_dir(folder);
                 let ipc = Ipc::with_options(self.driver, &options)?;
-                let exported = ipc.export(ptr, word(words)?, &ExportOptions::default())?;
+                let (buffer, options) = (self.buffer(words)?, ExportOptions::default());
+                let exported = buffer.export(&ipc, 0, word(words)?, &options)?;
                 let hex = to_hex(&exported.handles()[0].encode());
                 let id = self.id();
                 self.offers.insert(id, exported);
@@ -596,7 +596,8 @@ impl Peer {
                 self.mappings
             );
             if let Some(ipc) = &ipc {
-                let export = ipc.export(4096, 1, &ExportOptions::default()).map(drop);
+                // SAFETY: refused before anything is looked at: this is a forked child.
+                let export = unsafe { ipc.export(4096, 1, &ExportOptions::default()) }.map(drop);
                 let _ = write!(
                     said,
                     "{}",

@@ -74,7 +74,7 @@ fn sharing(criterion: &mut Criterion) {
     let (ipc, dir) = machine();
     let buffer = Buffer::new(ipc.driver(), 0, Memory::VmmFd, BYTES).unwrap();
     let options = ExportOptions::default();
-    let export = || ipc.export(buffer.device_ptr(), BYTES, &options).unwrap();
+    let export = || buffer.export(&ipc, 0, BYTES, &options).unwrap();
     let first = export();
     criterion.bench_function("export again", |bencher| bencher.iter(export));
     drop(first);

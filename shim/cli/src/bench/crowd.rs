@@ -20,10 +20,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Failure> {
     let kind = bench.session.opened.kind;
     let buffer = Buffer::new(driver, device, Memory::VmmFd, BYTES)?;
     let len = buffer.len();
-    let offer = bench
-        .session
-        .ipc
-        .export(buffer.device_ptr(), len, &ExportOptions::default())?;
+    let offer = buffer.export(&bench.session.ipc, 0, len, &ExportOptions::default())?;
     let (fd, _reference) = raw::export(driver, buffer.device_ptr())?;
     let passer = Passer::start()?;
     drop(passer.replace(vec![fd]));

@@ -36,8 +36,8 @@ fn measure(bench: &mut Bench, buffer: &Buffer, beside: &str, added: bool) -> Res
     let ipc = bench.session.ipc.clone();
     let options = ExportOptions::default();
     let [first, again, end] = bench.effort.rounds(|| {
-        let (offer, first) = timed(|| ipc.export(ptr, len, &options))?;
-        let (more, again) = timed(|| ipc.export(ptr, len, &options))?;
+        let (offer, first) = timed(|| buffer.export(&ipc, 0, len, &options))?;
+        let (more, again) = timed(|| buffer.export(&ipc, 0, len, &options))?;
         drop(more);
         let end = time_of_drop(offer);
         let (exported, raw_first) = timed(|| raw::export(driver, ptr))?;

@@ -1,5 +1,6 @@
 //! The other processes of a bench: they hold memory that the measuring process
 //! imports, or import what it holds, as they are told.
+#![allow(unsafe_code)]
 
 use super::asking::Asking;
 use super::measure::{micros, timed};
@@ -11,7 +12,7 @@ use crate::message::Answer;
 use crate::output::Failure;
 use crate::session::Session;
 use crate::wire::Channel;
-use gpuipc::{AllocationHandle, Buffer, ExportOptions, Exported, ImportOptions, Memory};
+use gpuipc::{Buffer, ExportOptions, Exported, ImportOptions, Memory};
 use std::time::{Duration, Instant};
 
 /// What the measuring process tells it.
@@ -63,7 +64,7 @@ struct Other {
     passer: Passer,
     // In the order in which they must go.
     exported: Vec<Exported>,
-    retained: Vec<AllocationHandle>,
+    retained: Vec<raw::Reference>,
     buffer: Option<Buffer>,
 }
 
@@ -139,7 +140,9 @@ impl Other {
         let mut took = 0.0;
         for at in 0..count {
             let ptr = base + at * len as u64;
-            let (exported, time) = timed(|| ipc.export(ptr, len, &ExportOptions::default()))?;
+            // SAFETY: the buffer is freed after its exports have ended.
+            let export = || unsafe { ipc.export(ptr, len, &ExportOptions::default()) };
+            let (exported, time) = timed(export)?;
             took += time;
             self.exported.push(exported);
         }

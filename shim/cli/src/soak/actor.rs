@@ -2,6 +2,7 @@
 //!
 //! The dice are the seed's, so a seed repeats what a thread tries. What it finds on
 //! offer is other processes' doing, and not repeated.
+#![allow(unsafe_code)]
 
 use super::dice::Dice;
 use super::fork::fork;
@@ -154,7 +155,8 @@ impl Actor {
         let handles = handles.unwrap_or_default();
         let ptr = self.groups.iter().find_map(Group::device_ptr).unwrap_or(1);
         let forked = fork(|| {
-            let export = ipc.export(ptr, 1, &ExportOptions::default());
+            // SAFETY: refused before anything is looked at: this is a forked child.
+            let export = unsafe { ipc.export(ptr, 1, &ExportOptions::default()) };
             let import = ipc.import(&handles, &ImportOptions::default());
             gpuipc::is_forked()
                 && matches!(export, Err(Error::Forked))

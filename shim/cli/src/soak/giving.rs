@@ -1,5 +1,6 @@
 //! What an exporting thread does: allocates, exports, publishes; withdraws and frees in
 //! any order.
+#![allow(unsafe_code)]
 
 use super::actor::Actor;
 use super::dice::Dice;
@@ -206,7 +207,8 @@ impl Actor {
             };
             (Body::Registered(bytes), Held::Registered(Box::new(memory)))
         } else {
-            let exported = ipc.export(ptr, len, &options);
+            // SAFETY: memory of this worker's, which unmaps it in this thread only.
+            let exported = unsafe { ipc.export(ptr, len, &options) };
             let Some(exported) = self.judge(Deed::Export, None, begun, exported) else {
                 return;
             };
@@ -316,7 +318,8 @@ fn register(
 ) -> Result<(RegisteredMemory, Vec<u8>), Error> {
     let transport = TransportInfo::new(1, b"soak").map_err(Error::Registered)?;
     let transports: &[TransportInfo] = if transports { &[transport] } else { &[] };
-    let memory = ipc.register(ptr, len, transports, options)?;
+    // SAFETY: as for exports.
+    let memory = unsafe { ipc.register(ptr, len, transports, options) }?;
     // What is left to a transport is no success here.
     if let Some(error) = memory.gpu_error() {
         return Err(error.clone());
