@@ -261,8 +261,9 @@ impl Importer {
             scope.spawn(|| {
                 for memory in [Memory::VmmFd, Memory::CudaMalloc] {
                     let buffer = Buffer::new(driver(), 0, memory, 2 << 20).expect("memory");
-                    let (ptr, len) = (buffer.device_ptr(), buffer.len());
-                    let exported = self.ipc.export(ptr, len, &ExportOptions::default());
+                    let ptr = buffer.device_ptr();
+                    let options_of_export = ExportOptions::default();
+                    let exported = buffer.export(&self.ipc, 0, buffer.len(), &options_of_export);
                     let exported = exported.expect("it can be exported");
                     let mem = self
                         .ipc
