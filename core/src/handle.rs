@@ -1,11 +1,13 @@
 //! The handle: its layout in memory, which is its wire form, and the way from and to bytes.
 
 use crate::error::DecodeError;
-use crate::layout::{HANDLE_BYTES, handle as at};
+use crate::identity::{ClusterUuid, DeviceUuid, HostId, ProcessId};
+use crate::layout::{FORMAT_VERSION, HANDLE_BYTES, SLOT_BYTES, layout};
 use crate::slot::Slot;
-use crate::{rules, token};
+use crate::ticket::Ticket;
+use crate::types::{Attributes, TypeFlags};
+use crate::{checksum_of, rules, token};
 use core::fmt;
-use core::mem::offset_of;
 use static_assertions::{assert_eq_align, assert_eq_size, assert_impl_all};
 
 /// The first four bytes: the letters `GIPC`.
@@ -17,171 +19,173 @@ pub(crate) const PLATFORM_CUDA: u8 = 1;
 /// `numa_node` of memory that is a GPU's.
 pub(crate) const NOT_HOST_NUMA: i16 = -1;
 
-/// One segment of shared GPU memory, with every way of sharing that it allows: 384 bytes,
-/// little-endian, without padding, to be shipped by any means.
-///
-/// A handle that exists keeps all rules of the format. Made by [`new`](Self::new) or
-/// [`decode`](Self::decode), turned to bytes by [`encode`](Self::encode). Whoever holds the bytes
-/// may ask for the memory, so they are to be kept like a password; the `Debug` text shows neither
-/// the token nor the driver's bytes.
-///
-/// | at | field | type | meaning |
-/// |---|---|---|---|
-/// | 0 | magic | u32 | `GIPC` |
-/// | 4 | version, min_reader | u8, u8 | written by; the oldest reader that may use it |
-/// | 6 | platform | u8 | 1 CUDA (2 kept for HIP) |
-/// | 7 | type_flags | u8 | [`TypeFlags`](crate::TypeFlags) |
-/// | 8 | attributes | u16 | [`Attributes`](crate::Attributes) |
-/// | 10 | num_devices | u16 | multicast: members; else 0 |
-/// | 12 | numa_node | i16 | pinned host memory: its node; else -1 |
-/// | 14 | reserved | u16 | 0 |
-/// | 16 | base_size | u64 | bytes of the whole allocation: what must be mapped |
-/// | 24 | offset_from_base | u64 | bytes |
-/// | 32 | length | u64 | bytes of this segment, > 0; offset + length <= base_size |
-/// | 40 | allocation_id | u64 | the driver's BUFFER_ID |
-/// | 48 | window_id | u64 | same in all segments of one exported window |
-/// | 56 | window_length | u64 | bytes of the whole window |
-/// | 64 | window_offset | u64 | where this segment starts in the window |
-/// | 72 | segment_index, segment_count | u32, u32 | 0, 1 for a window inside one allocation |
-/// | 80 | device_uuid | 16 B | the GPU that holds the memory; 0 for host memory |
-/// | 96 | process_id | 16 B | random, one a process |
-/// | 112 | host_id | 16 B | the kernel's boot id |
-/// | 128 | pid, pid_namespace, net_namespace | 3 x u32 | for messages; never an identity |
-/// | 140 | fabric_clique | u32 | from NVML; 0 where unknown |
-/// | 144 | fabric_cluster | 16 B | zero where there is no domain |
-/// | 160 | pool_id | u64 | pool memory: the exporter's number of the pool; else 0 |
-/// | 168 | reserved | 20 B | 0 |
-/// | 188 | checksum | u32 | CRC-32C of the other 380 bytes |
-/// | 192 | slot 0 | 64 B | `CUipcMemHandle` (RuntimeIpc) or `CUmemPoolPtrExportData` (pool memory) |
-/// | 256 | slot 1 | 64 B | the [`Ticket`](crate::Ticket) (attribute Ticket) |
-/// | 320 | slot 2 | 64 B | `CUmemFabricHandle` (Fabric) |
-///
-/// A slot that is not announced is all zeros. A reader takes a handle whose `min_reader` is at most
-/// its own version, and ignores (but keeps) the bits and reserved bytes that a newer writer set.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct GpuIpcMemHandle {
-    pub(crate) magic: u32,
-    pub(crate) version: u8,
-    pub(crate) min_reader: u8,
-    pub(crate) platform: u8,
-    pub(crate) type_flags: u8,
-    pub(crate) attributes: u16,
-    pub(crate) num_devices: u16,
-    pub(crate) numa_node: i16,
-    pub(crate) reserved_short: u16,
-    pub(crate) base_size: u64,
-    pub(crate) offset_from_base: u64,
-    pub(crate) length: u64,
-    pub(crate) allocation_id: u64,
-    pub(crate) window_id: u64,
-    pub(crate) window_length: u64,
-    pub(crate) window_offset: u64,
-    pub(crate) segment_index: u32,
-    pub(crate) segment_count: u32,
-    pub(crate) device_uuid: [u8; 16],
-    pub(crate) process_id: [u8; 16],
-    pub(crate) host_id: [u8; 16],
-    pub(crate) pid: u32,
-    pub(crate) pid_namespace: u32,
-    pub(crate) net_namespace: u32,
-    pub(crate) fabric_clique: u32,
-    pub(crate) fabric_cluster: [u8; 16],
-    pub(crate) pool_id: u64,
-    pub(crate) reserved: [u8; 20],
-    pub(crate) checksum: u32,
-    pub(crate) slot_0: Slot,
-    pub(crate) slot_1: Slot,
-    pub(crate) slot_2: Slot,
+layout! {
+    #[places(HandlePlaces)]
+    /// One segment of shared GPU memory, with every way of sharing that it allows: 384 bytes,
+    /// little-endian, without padding, to be shipped by any means.
+    ///
+    /// A handle that exists keeps all rules of the format. Made by [`new`](Self::new) or
+    /// [`decode`](Self::decode), turned to bytes by [`encode`](Self::encode). Whoever holds the bytes
+    /// may ask for the memory, so they are to be kept like a password; the `Debug` text shows neither
+    /// the token nor the driver's bytes.
+    ///
+    /// A slot that is not announced is all zeros. A reader takes a handle whose `min_reader` is at most
+    /// its own version, and ignores (but keeps) the bits and reserved bytes that a newer writer set.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub struct GpuIpcMemHandle {
+        #[at(0)] /// The letters `GIPC`.
+        magic: u32,
+        #[at(4)] /// The version of the format that the writer has.
+        version: u8,
+        #[at(5)] /// The oldest version that may read the handle.
+        min_reader: u8,
+        #[at(6)] /// 1 is CUDA; 2 is kept for HIP.
+        platform: u8,
+        #[at(7)] /// The types: RuntimeIpc 1, PosixFd 2, Fabric 4.
+        type_flags: u8,
+        #[at(8)] /// The memory's kind and extras: ticket 1, pool 2, host memory 4, multicast 8.
+        attributes: u16,
+        #[at(10)] #[plain(u16)] /// Members of a multicast object; 0 for other memory.
+        num_devices: u16,
+        #[at(12)] /// The NUMA node of pinned host memory; else -1.
+        numa_node: i16,
+        #[at(14)] /// 0.
+        reserved_short: u16,
+        #[at(16)] #[plain(u64)] /// Bytes of the whole allocation: what an importer maps.
+        base_size: u64,
+        #[at(24)] #[plain(u64)] /// Bytes of the allocation before this segment.
+        offset_from_base: u64,
+        #[at(32)] #[plain(u64)] /// Bytes of this segment, at least 1; `offset_from_base + length` is at most `base_size`.
+        length: u64,
+        #[at(40)] #[plain(u64)] /// The driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID`; never used again in the exporter.
+        allocation_id: u64,
+        #[at(48)] /// The same in all segments of one exported window.
+        window_id: u64,
+        #[at(56)] /// Bytes of the whole window.
+        window_length: u64,
+        #[at(64)] /// Bytes of the window before this segment.
+        window_offset: u64,
+        #[at(72)] /// This segment's place in the window, from 0.
+        segment_index: u32,
+        #[at(76)] /// Segments of the window: 1 for one inside one allocation.
+        segment_count: u32,
+        #[at(80)] #[plain(DeviceUuid)] /// The GPU that holds the memory; zero for host memory.
+        device_uuid: [u8; 16],
+        #[at(96)] #[plain(ProcessId)] /// The exporter.
+        process_id: [u8; 16],
+        #[at(112)] #[plain(HostId)] /// The exporter's host.
+        host_id: [u8; 16],
+        #[at(128)] #[plain(u32)] /// The exporter's pid in its own namespace. For messages; it identifies nobody by itself.
+        pid: u32,
+        #[at(132)] #[plain(u32)] /// The inode of the exporter's pid namespace.
+        pid_namespace: u32,
+        #[at(136)] #[plain(u32)] /// The inode of the exporter's network namespace.
+        net_namespace: u32,
+        #[at(140)] #[plain(u32)] /// NVML's fabric clique, 0 where unknown.
+        fabric_clique: u32,
+        #[at(144)] #[plain(ClusterUuid)] /// NVML's fabric cluster, zero where there is none.
+        fabric_cluster: [u8; 16],
+        #[at(160)] #[plain(u64)] /// The exporter's number of the pool; 0 where the memory is from none.
+        pool_id: u64,
+        #[at(168)] /// 0.
+        reserved: [u8; 20],
+        #[at(188)] /// CRC-32C of the other 380 bytes.
+        checksum: u32,
+        #[at(192)] /// `CUipcMemHandle` (RuntimeIpc) or `CUmemPoolPtrExportData` (pool memory).
+        slot_0: Slot,
+        #[at(256)] /// The ticket.
+        slot_1: Slot,
+        #[at(320)] /// `CUmemFabricHandle` (Fabric).
+        slot_2: Slot,
+    }
+
+    /// All that a handle says. [`GpuIpcMemHandle::new`] makes a handle of it,
+    /// [`GpuIpcMemHandle::fields`] gives it back.
+    ///
+    /// The default is no valid handle: at least a size, a length, a window and one type are missing.
+    /// The `Debug` text shows neither the token nor the driver's bytes, since who has them may use the
+    /// memory.
+    #[derive(Clone, Default, PartialEq, Eq)]
+    pub struct HandleFields {
+        /// What this segment is a part of.
+        window: Window,
+        /// The NUMA node, at least 0, of pinned host memory; none for a GPU's memory.
+        numa_node: Option<i16>,
+        /// `CUipcMemHandle`.
+        runtime_ipc: Option<[u8; SLOT_BYTES]>,
+        /// `CUmemPoolPtrExportData`: the memory is from a pool.
+        pool_pointer: Option<[u8; SLOT_BYTES]>,
+        /// How to ask the exporter's broker.
+        ticket: Option<Ticket>,
+        /// The broker gives a descriptor for the ticket.
+        posix_fd: bool,
+        /// `CUmemFabricHandle`.
+        fabric: Option<[u8; SLOT_BYTES]>,
+        /// The memory is a multicast object.
+        multicast: bool,
+    }
 }
 
 assert_eq_size!(GpuIpcMemHandle, [u8; HANDLE_BYTES]);
 assert_eq_align!(GpuIpcMemHandle, u64);
 assert_impl_all!(GpuIpcMemHandle: Send, Sync, Copy);
 
-/// Ties a field of the struct to its place on the wire; its type gives the size.
-macro_rules! same_place {
-    ($($field:ident: $type:ty => $place:ident,)*) => {$(
-        const _: () = assert!(
-            at::$place.is(offset_of!(GpuIpcMemHandle, $field), size_of::<$type>()),
-            concat!("in memory and on the wire ", stringify!($field), " is the same bytes")
-        );
-    )*};
-}
-
-same_place! {
-    magic: u32 => MAGIC,
-    version: u8 => VERSION,
-    min_reader: u8 => MIN_READER,
-    platform: u8 => PLATFORM,
-    type_flags: u8 => TYPE_FLAGS,
-    attributes: u16 => ATTRIBUTES,
-    num_devices: u16 => NUM_DEVICES,
-    numa_node: i16 => NUMA_NODE,
-    reserved_short: u16 => RESERVED_SHORT,
-    base_size: u64 => BASE_SIZE,
-    offset_from_base: u64 => OFFSET_FROM_BASE,
-    length: u64 => LENGTH,
-    allocation_id: u64 => ALLOCATION_ID,
-    window_id: u64 => WINDOW_ID,
-    window_length: u64 => WINDOW_LENGTH,
-    window_offset: u64 => WINDOW_OFFSET,
-    segment_index: u32 => SEGMENT_INDEX,
-    segment_count: u32 => SEGMENT_COUNT,
-    device_uuid: [u8; 16] => DEVICE_UUID,
-    process_id: [u8; 16] => PROCESS_ID,
-    host_id: [u8; 16] => HOST_ID,
-    pid: u32 => PID,
-    pid_namespace: u32 => PID_NAMESPACE,
-    net_namespace: u32 => NET_NAMESPACE,
-    fabric_clique: u32 => FABRIC_CLIQUE,
-    fabric_cluster: [u8; 16] => FABRIC_CLUSTER,
-    pool_id: u64 => POOL_ID,
-    reserved: [u8; 20] => RESERVED,
-    checksum: u32 => CHECKSUM,
-    slot_0: Slot => SLOT_0,
-    slot_1: Slot => SLOT_1,
-    slot_2: Slot => SLOT_2,
+/// The bytes that were exported together, of which a handle describes one segment.
+///
+/// A window that lies inside one allocation has one segment, which is all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// The same in all segments of one window; never used again in the exporter.
+    pub id: u64,
+    /// Bytes of the whole window.
+    pub length: u64,
+    /// Bytes of the window before this segment.
+    pub offset: u64,
+    /// This segment's place, from 0.
+    pub segment_index: u32,
+    /// Segments of the window, at least 1.
+    pub segment_count: u32,
 }
 
 impl GpuIpcMemHandle {
+    /// Makes a handle of its fields, with the flags, attributes and checksum that follow from them.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Field`], by the same rules as [`decode`](Self::decode).
+    pub fn new(fields: &HandleFields) -> Result<Self, DecodeError> {
+        rules::check_fields(fields)?;
+        // Both at once are against the rules, which see it in the flags.
+        let slot_0 = fields.runtime_ipc.or(fields.pool_pointer);
+        let ticket = fields.ticket.map(|ticket| ticket.to_slot());
+        let mut handle = Self {
+            magic: MAGIC,
+            version: FORMAT_VERSION,
+            min_reader: MIN_READER,
+            platform: PLATFORM_CUDA,
+            type_flags: fields.types().bits(),
+            attributes: fields.attributes().bits(),
+            numa_node: fields.numa_node.unwrap_or(NOT_HOST_NUMA),
+            window_id: fields.window.id,
+            window_length: fields.window.length,
+            window_offset: fields.window.offset,
+            segment_index: fields.window.segment_index,
+            segment_count: fields.window.segment_count,
+            slot_0: Slot::new(slot_0.unwrap_or([0; SLOT_BYTES])),
+            slot_1: Slot::new(ticket.unwrap_or([0; SLOT_BYTES])),
+            slot_2: Slot::new(fields.fabric.unwrap_or([0; SLOT_BYTES])),
+            ..Self::of_wire(&[0; HANDLE_BYTES])
+        }
+        .with_plain(fields);
+        rules::check(&handle)?;
+        handle.checksum = checksum_of(&handle.encode());
+        Ok(handle)
+    }
+
     /// The handle's bytes, the same on every machine.
     pub fn encode(&self) -> [u8; HANDLE_BYTES] {
-        let mut bytes = [0; HANDLE_BYTES];
-        let b = &mut bytes;
-        at::MAGIC.put(b, self.magic.to_le_bytes());
-        at::VERSION.put(b, self.version.to_le_bytes());
-        at::MIN_READER.put(b, self.min_reader.to_le_bytes());
-        at::PLATFORM.put(b, self.platform.to_le_bytes());
-        at::TYPE_FLAGS.put(b, self.type_flags.to_le_bytes());
-        at::ATTRIBUTES.put(b, self.attributes.to_le_bytes());
-        at::NUM_DEVICES.put(b, self.num_devices.to_le_bytes());
-        at::NUMA_NODE.put(b, self.numa_node.to_le_bytes());
-        at::RESERVED_SHORT.put(b, self.reserved_short.to_le_bytes());
-        at::BASE_SIZE.put(b, self.base_size.to_le_bytes());
-        at::OFFSET_FROM_BASE.put(b, self.offset_from_base.to_le_bytes());
-        at::LENGTH.put(b, self.length.to_le_bytes());
-        at::ALLOCATION_ID.put(b, self.allocation_id.to_le_bytes());
-        at::WINDOW_ID.put(b, self.window_id.to_le_bytes());
-        at::WINDOW_LENGTH.put(b, self.window_length.to_le_bytes());
-        at::WINDOW_OFFSET.put(b, self.window_offset.to_le_bytes());
-        at::SEGMENT_INDEX.put(b, self.segment_index.to_le_bytes());
-        at::SEGMENT_COUNT.put(b, self.segment_count.to_le_bytes());
-        at::DEVICE_UUID.put(b, self.device_uuid);
-        at::PROCESS_ID.put(b, self.process_id);
-        at::HOST_ID.put(b, self.host_id);
-        at::PID.put(b, self.pid.to_le_bytes());
-        at::PID_NAMESPACE.put(b, self.pid_namespace.to_le_bytes());
-        at::NET_NAMESPACE.put(b, self.net_namespace.to_le_bytes());
-        at::FABRIC_CLIQUE.put(b, self.fabric_clique.to_le_bytes());
-        at::FABRIC_CLUSTER.put(b, self.fabric_cluster);
-        at::POOL_ID.put(b, self.pool_id.to_le_bytes());
-        at::RESERVED.put(b, self.reserved);
-        at::CHECKSUM.put(b, self.checksum.to_le_bytes());
-        at::SLOT_0.put(b, *self.slot_0.bytes());
-        at::SLOT_1.put(b, *self.slot_1.bytes());
-        at::SLOT_2.put(b, *self.slot_2.bytes());
-        bytes
+        self.wire()
     }
 
     /// Turns bytes from anywhere, of any length, into a handle. Never panics.
@@ -194,49 +198,141 @@ impl GpuIpcMemHandle {
         let Ok(bytes) = bytes.try_into() else {
             return Err(DecodeError::Length { got: bytes.len() });
         };
-        let handle = Self::read(bytes);
+        let handle = Self::of_wire(bytes);
         rules::check_readable(&handle)?;
-        rules::check_sum(&handle, bytes)?;
+        let (stored, computed) = (handle.checksum, checksum_of(bytes));
+        if stored != computed {
+            return Err(DecodeError::Checksum { stored, computed });
+        }
         rules::check(&handle)?;
         Ok(handle)
     }
 
-    /// Takes the fields as they are: the rules come after.
-    pub(crate) fn read(b: &[u8; HANDLE_BYTES]) -> Self {
-        Self {
-            magic: u32::from_le_bytes(at::MAGIC.get(b)),
-            version: u8::from_le_bytes(at::VERSION.get(b)),
-            min_reader: u8::from_le_bytes(at::MIN_READER.get(b)),
-            platform: u8::from_le_bytes(at::PLATFORM.get(b)),
-            type_flags: u8::from_le_bytes(at::TYPE_FLAGS.get(b)),
-            attributes: u16::from_le_bytes(at::ATTRIBUTES.get(b)),
-            num_devices: u16::from_le_bytes(at::NUM_DEVICES.get(b)),
-            numa_node: i16::from_le_bytes(at::NUMA_NODE.get(b)),
-            reserved_short: u16::from_le_bytes(at::RESERVED_SHORT.get(b)),
-            base_size: u64::from_le_bytes(at::BASE_SIZE.get(b)),
-            offset_from_base: u64::from_le_bytes(at::OFFSET_FROM_BASE.get(b)),
-            length: u64::from_le_bytes(at::LENGTH.get(b)),
-            allocation_id: u64::from_le_bytes(at::ALLOCATION_ID.get(b)),
-            window_id: u64::from_le_bytes(at::WINDOW_ID.get(b)),
-            window_length: u64::from_le_bytes(at::WINDOW_LENGTH.get(b)),
-            window_offset: u64::from_le_bytes(at::WINDOW_OFFSET.get(b)),
-            segment_index: u32::from_le_bytes(at::SEGMENT_INDEX.get(b)),
-            segment_count: u32::from_le_bytes(at::SEGMENT_COUNT.get(b)),
-            device_uuid: at::DEVICE_UUID.get(b),
-            process_id: at::PROCESS_ID.get(b),
-            host_id: at::HOST_ID.get(b),
-            pid: u32::from_le_bytes(at::PID.get(b)),
-            pid_namespace: u32::from_le_bytes(at::PID_NAMESPACE.get(b)),
-            net_namespace: u32::from_le_bytes(at::NET_NAMESPACE.get(b)),
-            fabric_clique: u32::from_le_bytes(at::FABRIC_CLIQUE.get(b)),
-            fabric_cluster: at::FABRIC_CLUSTER.get(b),
-            pool_id: u64::from_le_bytes(at::POOL_ID.get(b)),
-            reserved: at::RESERVED.get(b),
-            checksum: u32::from_le_bytes(at::CHECKSUM.get(b)),
-            slot_0: Slot::new(at::SLOT_0.get(b)),
-            slot_1: Slot::new(at::SLOT_1.get(b)),
-            slot_2: Slot::new(at::SLOT_2.get(b)),
+    /// All that the handle says, in plain types. What a newer writer added is not in it.
+    pub fn fields(&self) -> HandleFields {
+        self.fields_with(
+            self.window(),
+            self.numa_node(),
+            self.runtime_ipc().copied(),
+            self.pool_pointer().copied(),
+            self.ticket(),
+            self.types().contains(TypeFlags::POSIX_FD),
+            self.fabric().copied(),
+            self.attributes().contains(Attributes::MULTICAST),
+        )
+    }
+
+    /// The version of the format that the writer has.
+    pub fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// The oldest version that may read the handle.
+    pub fn min_reader(&self) -> u8 {
+        self.min_reader
+    }
+
+    /// The types that the handle carries, without those that only a newer version knows.
+    pub fn types(&self) -> TypeFlags {
+        TypeFlags::from_bits_truncate(self.type_flags)
+    }
+
+    /// The memory's kind and extras, without those that only a newer version knows.
+    pub fn attributes(&self) -> Attributes {
+        Attributes::from_bits_truncate(self.attributes)
+    }
+
+    /// What this segment is a part of.
+    pub fn window(&self) -> Window {
+        Window {
+            id: self.window_id,
+            length: self.window_length,
+            offset: self.window_offset,
+            segment_index: self.segment_index,
+            segment_count: self.segment_count,
         }
+    }
+
+    /// The NUMA node, at least 0, of pinned host memory; none for a GPU's memory.
+    pub fn numa_node(&self) -> Option<i16> {
+        self.when(Attributes::HOST_NUMA, self.numa_node)
+    }
+
+    /// The bytes for `cuIpcOpenMemHandle`.
+    pub fn runtime_ipc(&self) -> Option<&[u8; SLOT_BYTES]> {
+        let there = self.types().contains(TypeFlags::RUNTIME_IPC);
+        there.then_some(self.slot_0.bytes())
+    }
+
+    /// The bytes for `cuMemPoolImportPointer`.
+    pub fn pool_pointer(&self) -> Option<&[u8; SLOT_BYTES]> {
+        self.when(Attributes::MEM_POOL, self.slot_0.bytes())
+    }
+
+    /// How to ask the exporter's broker.
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.when(Attributes::TICKET, Ticket::of_slot(self.slot_1.bytes()))
+    }
+
+    /// The bytes for `cuMemImportFromShareableHandle`, or for `cuMemPoolImportFromShareableHandle`
+    /// where there is a [`pool_pointer`](Self::pool_pointer).
+    pub fn fabric(&self) -> Option<&[u8; SLOT_BYTES]> {
+        let there = self.types().contains(TypeFlags::FABRIC);
+        there.then_some(self.slot_2.bytes())
+    }
+
+    /// CRC-32C of all other bytes.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
+    }
+
+    fn when<T>(&self, attribute: Attributes, value: T) -> Option<T> {
+        self.attributes().contains(attribute).then_some(value)
+    }
+}
+
+impl HandleFields {
+    fn types(&self) -> TypeFlags {
+        let mut types = TypeFlags::empty();
+        types.set(TypeFlags::RUNTIME_IPC, self.runtime_ipc.is_some());
+        types.set(TypeFlags::POSIX_FD, self.posix_fd);
+        types.set(TypeFlags::FABRIC, self.fabric.is_some());
+        types
+    }
+
+    fn attributes(&self) -> Attributes {
+        let mut attributes = Attributes::empty();
+        attributes.set(Attributes::TICKET, self.ticket.is_some());
+        attributes.set(Attributes::MEM_POOL, self.pool_pointer.is_some());
+        attributes.set(Attributes::HOST_NUMA, self.numa_node.is_some());
+        attributes.set(Attributes::MULTICAST, self.multicast);
+        attributes
+    }
+}
+
+impl fmt::Debug for HandleFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("HandleFields");
+        self.debug_plain(&mut debug);
+        // The driver's bytes are secret: only whether they are there.
+        debug
+            .field("window", &self.window)
+            .field("numa_node", &self.numa_node)
+            .field("runtime_ipc", &self.runtime_ipc.map(|_| Masked))
+            .field("pool_pointer", &self.pool_pointer.map(|_| Masked))
+            .field("ticket", &self.ticket)
+            .field("posix_fd", &self.posix_fd)
+            .field("fabric", &self.fabric.map(|_| Masked))
+            .field("multicast", &self.multicast)
+            .finish()
+    }
+}
+
+struct Masked;
+
+impl fmt::Debug for Masked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! None of them is a secret, and each of them is only compared, never interpreted.
 
+use crate::layout::Plain;
 use core::fmt;
 
 /// Writes two hex digits a byte.
@@ -12,6 +13,15 @@ fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 /// What all the names share but their declaration, which stays readable to a header generator.
 macro_rules! name {
     ($name:ident) => {
+        impl Plain<[u8; 16]> for $name {
+            fn of(bytes: [u8; 16]) -> Self {
+                Self(bytes)
+            }
+            fn raw(self) -> [u8; 16] {
+                self.0
+            }
+        }
+
         impl $name {
             /// True where the name says nothing: all bytes are zero.
             pub fn is_zero(&self) -> bool {
@@ -90,36 +100,3 @@ hex_name!(ClusterUuid);
 pub struct Endpoint(pub [u8; 16]);
 
 hex_name!(Endpoint);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::{format, string::ToString};
-
-    const BYTES: [u8; 16] = [
-        0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xf0, 0xe1, 0xd2, 0xc3, 0xb4, 0xa5, 0x96,
-        0x87,
-    ];
-
-    #[test]
-    fn a_device_reads_as_nvidia_smi_prints_it() {
-        let text = "GPU-01234567-89ab-cdef-f0e1-d2c3b4a59687";
-        assert_eq!(DeviceUuid(BYTES).to_string(), text);
-    }
-
-    #[test]
-    fn other_names_read_as_hex_digits() {
-        let text = "0123456789abcdeff0e1d2c3b4a59687";
-        assert_eq!(ProcessId(BYTES).to_string(), text);
-        assert_eq!(HostId(BYTES).to_string(), text);
-        assert_eq!(ClusterUuid(BYTES).to_string(), text);
-        assert_eq!(Endpoint(BYTES).to_string(), text);
-        assert_eq!(format!("{:?}", HostId(BYTES)), format!("HostId({text})"));
-    }
-
-    #[test]
-    fn only_all_zeros_says_nothing() {
-        assert!(DeviceUuid([0; 16]).is_zero());
-        assert!(!DeviceUuid(BYTES).is_zero());
-    }
-}

@@ -1,9 +1,11 @@
-//! Where every field of every format lies. Each place is written here once; encoding, decoding,
-//! the C layout's assertions and the tests all use these constants.
+//! The macro in which every format is written down, once: [`layout!`]. A row of its table gives a
+//! field's place, type, name and meaning; the struct, the encoding, the decoding, the names in
+//! errors, the documentation and the assertions come from it.
 //!
 //! A [`Field`] knows its size and the size of the block that it lies in, and a field that would
 //! stick out of its block does not compile. So reading and writing a field cannot fail.
 
+use crate::check::{Broken, Checked, rule, zeros};
 use core::ops::Range;
 
 /// Bytes of a handle: six lines of 64, three of header and three slots.
@@ -22,189 +24,275 @@ pub const REGISTERED_HEADER_BYTES: usize = 128;
 pub const TRANSPORT_BYTES: usize = 72;
 /// Bytes that a transport has for its data.
 pub const TRANSPORT_DATA_BYTES: usize = 64;
+/// Bytes of an entry of the export table.
+pub const TABLE_ENTRY_BYTES: usize = 32;
+/// Bytes of every message between the members of a multicast object.
+pub const MULTICAST_MESSAGE_BYTES: usize = 88;
 
-/// `N` bytes inside a block of `BLOCK` bytes.
+/// `N` bytes inside a block of `BLOCK` bytes, and their name in errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field<const N: usize, const BLOCK: usize> {
-    start: usize,
-    end: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) name: &'static str,
 }
 
 impl<const N: usize, const BLOCK: usize> Field<N, BLOCK> {
     /// Used in constants only, where the panic is a compile error.
-    const fn at(start: usize) -> Self {
+    pub(crate) const fn at(name: &'static str, start: usize) -> Self {
         match start.checked_add(N) {
-            Some(end) if end <= BLOCK => Self { start, end },
+            Some(end) if end <= BLOCK => Self { start, end, name },
             _ => panic!("the field sticks out of its block"),
         }
+    }
+
+    /// The same place under another name.
+    pub(crate) const fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     pub(crate) const fn range(self) -> Range<usize> {
         self.start..self.end
     }
 
-    /// True where the field is exactly `bytes` long and starts at `offset`: for the assertions
-    /// that tie a C struct to this table.
-    pub(crate) const fn is(self, offset: usize, bytes: usize) -> bool {
-        self.start == offset && N == bytes
-    }
-
-    pub(crate) fn slice(self, block: &[u8; BLOCK]) -> &[u8; N] {
+    pub(crate) fn get(self, block: &[u8; BLOCK]) -> [u8; N] {
         // `at` saw that the range lies in the block and is N long: the zeros are never given.
         match block.get(self.range()).and_then(|part| part.first_chunk()) {
-            Some(part) => part,
-            None => const { &[0; N] },
+            Some(part) => *part,
+            None => [0; N],
         }
-    }
-
-    pub(crate) fn get(self, block: &[u8; BLOCK]) -> [u8; N] {
-        *self.slice(block)
     }
 
     pub(crate) fn put(self, block: &mut [u8; BLOCK], value: [u8; N]) {
         let part = block.get_mut(self.range());
-        // Always there, for the reason that `slice` gives.
+        // Always there, for the reason that `get` gives.
         if let Some(part) = part.and_then(|part| part.first_chunk_mut()) {
             *part = value;
         }
     }
+
+    /// The field has this value, and so breaks the rule.
+    pub(crate) fn broken(self, value: impl Into<u64>, rule: &'static str) -> Broken {
+        let (field, value) = (self.name, value.into());
+        Broken { field, value, rule }
+    }
+
+    /// A rule of this field: what must hold, the field's value, and the rule in words.
+    pub(crate) fn must(self, holds: bool, value: impl Into<u64>, words: &'static str) -> Checked {
+        rule(holds, self.name, value, words)
+    }
+
+    /// The rule that all of its bytes are zero.
+    pub(crate) fn zero(self, bytes: &[u8; N], words: &'static str) -> Checked {
+        zeros(bytes, self.start, self.name, words)
+    }
 }
 
-/// The handle. The table in the documentation of [`GpuIpcMemHandle`](crate::GpuIpcMemHandle) says
-/// what each field means.
-pub(crate) mod handle {
-    use super::{Field, HANDLE_BYTES, SLOT_BYTES};
-
-    type At<const N: usize> = Field<N, HANDLE_BYTES>;
-
-    pub(crate) const MAGIC: At<4> = Field::at(0);
-    pub(crate) const VERSION: At<1> = Field::at(4);
-    pub(crate) const MIN_READER: At<1> = Field::at(5);
-    pub(crate) const PLATFORM: At<1> = Field::at(6);
-    pub(crate) const TYPE_FLAGS: At<1> = Field::at(7);
-    pub(crate) const ATTRIBUTES: At<2> = Field::at(8);
-    pub(crate) const NUM_DEVICES: At<2> = Field::at(10);
-    pub(crate) const NUMA_NODE: At<2> = Field::at(12);
-    pub(crate) const RESERVED_SHORT: At<2> = Field::at(14);
-    pub(crate) const BASE_SIZE: At<8> = Field::at(16);
-    pub(crate) const OFFSET_FROM_BASE: At<8> = Field::at(24);
-    pub(crate) const LENGTH: At<8> = Field::at(32);
-    pub(crate) const ALLOCATION_ID: At<8> = Field::at(40);
-    pub(crate) const WINDOW_ID: At<8> = Field::at(48);
-    pub(crate) const WINDOW_LENGTH: At<8> = Field::at(56);
-    pub(crate) const WINDOW_OFFSET: At<8> = Field::at(64);
-    pub(crate) const SEGMENT_INDEX: At<4> = Field::at(72);
-    pub(crate) const SEGMENT_COUNT: At<4> = Field::at(76);
-    pub(crate) const DEVICE_UUID: At<16> = Field::at(80);
-    pub(crate) const PROCESS_ID: At<16> = Field::at(96);
-    pub(crate) const HOST_ID: At<16> = Field::at(112);
-    pub(crate) const PID: At<4> = Field::at(128);
-    pub(crate) const PID_NAMESPACE: At<4> = Field::at(132);
-    pub(crate) const NET_NAMESPACE: At<4> = Field::at(136);
-    pub(crate) const FABRIC_CLIQUE: At<4> = Field::at(140);
-    pub(crate) const FABRIC_CLUSTER: At<16> = Field::at(144);
-    pub(crate) const POOL_ID: At<8> = Field::at(160);
-    pub(crate) const RESERVED: At<20> = Field::at(168);
-    pub(crate) const CHECKSUM: At<4> = Field::at(188);
-    pub(crate) const SLOT_0: At<SLOT_BYTES> = Field::at(192);
-    pub(crate) const SLOT_1: At<SLOT_BYTES> = Field::at(256);
-    pub(crate) const SLOT_2: At<SLOT_BYTES> = Field::at(320);
-
-    /// What the checksum covers: all that lies before it and all that lies after it.
-    pub(crate) const BEFORE_CHECKSUM: At<188> = Field::at(0);
-    pub(crate) const AFTER_CHECKSUM: At<192> = Field::at(192);
+/// A field's type, from and to its little-endian bytes.
+pub(crate) trait Wire<const N: usize>: Copy {
+    fn of_wire(bytes: [u8; N]) -> Self;
+    fn to_wire(self) -> [u8; N];
 }
 
-/// The ticket, in slot 1 of a handle.
-pub(crate) mod ticket {
-    use super::{Field, SLOT_BYTES};
+macro_rules! numbers {
+    ($($number:ty)+) => {$(
+        impl Wire<{ size_of::<$number>() }> for $number {
+            fn of_wire(bytes: [u8; size_of::<$number>()]) -> Self {
+                Self::from_le_bytes(bytes)
+            }
+            fn to_wire(self) -> [u8; size_of::<$number>()] {
+                self.to_le_bytes()
+            }
+        }
 
-    type At<const N: usize> = Field<N, SLOT_BYTES>;
-
-    pub(crate) const ENDPOINT: At<16> = Field::at(0);
-    pub(crate) const TOKEN: At<16> = Field::at(16);
-    pub(crate) const FD: At<4> = Field::at(32);
-    pub(crate) const LEDGER_FD: At<4> = Field::at(36);
-    pub(crate) const LEDGER_SLOT: At<4> = Field::at(40);
-    pub(crate) const RESERVED: At<4> = Field::at(44);
-    pub(crate) const LEDGER_DEVICE: At<8> = Field::at(48);
-    pub(crate) const LEDGER_INODE: At<8> = Field::at(56);
-
-    /// Two fields of the ledger that lie side by side.
-    pub(crate) const LEDGER_FD_AND_SLOT: At<8> = Field::at(36);
+        impl Plain<$number> for $number {
+            fn of(number: $number) -> Self {
+                number
+            }
+            fn raw(self) -> $number {
+                self
+            }
+        }
+    )+};
 }
 
-/// What an importer sends to the broker.
-pub(crate) mod request {
-    use super::{Field, REQUEST_BYTES};
+numbers!(u8 u16 i16 u32 i32 u64 i64);
 
-    type At<const N: usize> = Field<N, REQUEST_BYTES>;
-
-    pub(crate) const MAGIC: At<4> = Field::at(0);
-    pub(crate) const VERSION: At<1> = Field::at(4);
-    pub(crate) const KIND: At<1> = Field::at(5);
-    pub(crate) const RESERVED_SHORT: At<2> = Field::at(6);
-    pub(crate) const ID: At<8> = Field::at(8);
-    pub(crate) const ALLOCATION_ID: At<8> = Field::at(16);
-    pub(crate) const TOKEN: At<16> = Field::at(24);
-    pub(crate) const RESERVED: At<24> = Field::at(40);
+impl<const N: usize> Wire<N> for [u8; N] {
+    fn of_wire(bytes: [u8; N]) -> Self {
+        bytes
+    }
+    fn to_wire(self) -> [u8; N] {
+        self
+    }
 }
 
-/// What the broker answers.
-pub(crate) mod reply {
-    use super::{Field, REPLY_BYTES};
-
-    type At<const N: usize> = Field<N, REPLY_BYTES>;
-
-    pub(crate) const MAGIC: At<4> = Field::at(0);
-    pub(crate) const VERSION: At<1> = Field::at(4);
-    pub(crate) const STATUS: At<1> = Field::at(5);
-    pub(crate) const RESERVED_SHORT: At<2> = Field::at(6);
-    pub(crate) const ID: At<8> = Field::at(8);
-    pub(crate) const ALLOCATION_ID: At<8> = Field::at(16);
-    pub(crate) const DETAIL: At<4> = Field::at(24);
-    pub(crate) const RESERVED_MIDDLE: At<4> = Field::at(28);
-    pub(crate) const POINTER: At<8> = Field::at(32);
-    pub(crate) const SIZE: At<8> = Field::at(40);
-    pub(crate) const RESERVED: At<16> = Field::at(48);
+/// The type in which users see a field, from and to the one that lies in the struct.
+pub(crate) trait Plain<T>: Copy {
+    fn of(field: T) -> Self;
+    fn raw(self) -> T;
 }
 
-/// What begins a registered memory. The table in the documentation of
-/// [`RegisteredMemoryRef`](crate::RegisteredMemoryRef) says what each field means.
-pub(crate) mod registered {
-    use super::{Field, REGISTERED_HEADER_BYTES};
-
-    type At<const N: usize> = Field<N, REGISTERED_HEADER_BYTES>;
-
-    pub(crate) const MAGIC: At<4> = Field::at(0);
-    pub(crate) const VERSION: At<1> = Field::at(4);
-    pub(crate) const MIN_READER: At<1> = Field::at(5);
-    pub(crate) const TRANSPORT_COUNT: At<2> = Field::at(6);
-    pub(crate) const HANDLE_COUNT: At<4> = Field::at(8);
-    pub(crate) const PID: At<4> = Field::at(12);
-    pub(crate) const POINTER: At<8> = Field::at(16);
-    pub(crate) const SIZE: At<8> = Field::at(24);
-    pub(crate) const PROCESS_ID: At<16> = Field::at(32);
-    pub(crate) const HOST_ID: At<16> = Field::at(48);
-    pub(crate) const PID_NAMESPACE: At<4> = Field::at(64);
-    pub(crate) const RESERVED: At<56> = Field::at(68);
-    pub(crate) const CHECKSUM: At<4> = Field::at(124);
-
-    /// What the checksum covers of the header; the transports come after.
-    pub(crate) const BEFORE_CHECKSUM: At<124> = Field::at(0);
+impl<const N: usize> Plain<Self> for [u8; N] {
+    fn of(field: Self) -> Self {
+        field
+    }
+    fn raw(self) -> Self {
+        self
+    }
 }
 
-/// A transport of a registered memory.
-pub(crate) mod transport {
-    use super::{Field, TRANSPORT_BYTES, TRANSPORT_DATA_BYTES};
+/// A format as a table.
+///
+/// ```text
+/// layout! {
+///     #[places(NAME)]                   the type of the constant `AT`, which has each field's `Field`
+///     pub struct Wire {                 `#[repr(C)]`: its memory is its bytes
+///         #[at(0)]                      where the field lies
+///         #[plain(TYPE)]                users see it, as this type: an accessor, and a field of `Fields`
+///         /// One line: what it means.
+///         name: u32,
+///     }
+///     pub struct Fields {               what users fill in and read: the plain fields, and these
+///         /// For users only.
+///         special: Option<i32>,
+///     }
+/// }
+/// ```
+///
+/// The second struct is for formats that users see in another form than the bytes'. The table in
+/// the documentation is the first struct's, or the second's where the first is `pub(crate)`.
+macro_rules! layout {
+    (
+        #[places($places:ident)]
+        $(#[$meta:meta])*
+        pub struct $wire:ident { $(
+            #[at($at:literal)]
+            $(#[plain($plain:ty)])?
+            #[doc = $doc:literal]
+            $field:ident: $type:ty,
+        )+ }
+        $($fields:tt)*
+    ) => {
+        layout! { @wire pub $places $wire [
+            $(#[$meta])*
+            #[doc = "\n| at | field | type | meaning |\n|---|---|---|---|"]
+            $(#[doc = concat!("| ", $at, " | ", stringify!($field), " | ", stringify!($type), " |", $doc, " |")])+
+        ] { $($at $field [$type] $doc)+ } }
+        layout! { @fields $wire { $([$($plain)?] $field [$type] $doc)+ } $($fields)* }
 
-    type At<const N: usize> = Field<N, TRANSPORT_BYTES>;
+        impl $wire { $($(
+            #[doc = $doc]
+            pub fn $field(&self) -> $plain {
+                <$plain as $crate::layout::Plain<$type>>::of(self.$field)
+            }
+        )?)+ }
+    };
+    (
+        #[places($places:ident)]
+        $(#[$meta:meta])*
+        pub(crate) struct $wire:ident { $(
+            #[at($at:literal)]
+            $(#[plain($plain:ty)])?
+            #[doc = $doc:literal]
+            $field:ident: $type:ty,
+        )+ }
+        $(#[$fields_meta:meta])*
+        pub struct $($fields:tt)*
+    ) => {
+        layout! { @wire pub(crate) $places $wire [$(#[$meta])*] { $($at $field [$type] $doc)+ } }
+        layout! { @fields $wire { $([$($plain)?] $field [$type] $doc)+ }
+            $(#[$fields_meta])*
+            #[doc = "\n| at | field | type | meaning |\n|---|---|---|---|"]
+            $(#[doc = concat!("| ", $at, " | ", stringify!($field), " | ", stringify!($type), " |", $doc, " |")])+
+            pub struct $($fields)*
+        }
+    };
 
-    pub(crate) const KIND: At<4> = Field::at(0);
-    pub(crate) const LENGTH: At<1> = Field::at(4);
-    pub(crate) const RESERVED: At<3> = Field::at(5);
-    pub(crate) const DATA: At<TRANSPORT_DATA_BYTES> = Field::at(8);
+    (@wire $vis:vis $places:ident $wire:ident [$($attrs:tt)*]
+        { $($at:literal $field:ident [$type:ty] $doc:literal)+ }
+    ) => {
+        $($attrs)*
+        $vis struct $wire { $(#[doc = $doc] pub(crate) $field: $type,)+ }
+
+        #[derive(Clone, Copy)]
+        pub(crate) struct $places { $(
+            pub(crate) $field: $crate::layout::Field<{ size_of::<$type>() }, { size_of::<$wire>() }>,
+        )+ }
+
+        impl $wire {
+            /// Where each field lies, and what errors call it.
+            pub(crate) const AT: $places = $places {
+                $($field: $crate::layout::Field::at(stringify!($field), $at),)+
+            };
+
+            /// Takes the fields as they are: the rules come after.
+            pub(crate) fn of_wire(bytes: &[u8; size_of::<$wire>()]) -> Self {
+                Self { $($field: $crate::layout::Wire::of_wire(Self::AT.$field.get(bytes)),)+ }
+            }
+
+            pub(crate) fn wire(&self) -> [u8; size_of::<$wire>()] {
+                let mut bytes = [0; size_of::<$wire>()];
+                $(Self::AT.$field.put(&mut bytes, $crate::layout::Wire::to_wire(self.$field));)+
+                bytes
+            }
+        }
+
+        // Every byte is one field's, and lies in memory where it lies on the wire.
+        const _: () = {
+            let end = 0;
+            $(
+                assert!(
+                    end == $at && core::mem::offset_of!($wire, $field) == $at,
+                    concat!(stringify!($field), " starts where the field before it ends")
+                );
+                let end = $wire::AT.$field.end;
+            )+
+            assert!(end == size_of::<$wire>());
+        };
+    };
+
+    (@fields $wire:ident $rows:tt) => {};
+    (@fields $wire:ident { $([$($plain:ty)?] $field:ident [$type:ty] $doc:literal)+ }
+        $(#[$meta:meta])*
+        pub struct $fields:ident { $(
+            $(#[doc = $special_doc:literal])+
+            $special:ident: $special_type:ty,
+        )* }
+    ) => {
+        $(#[$meta])*
+        pub struct $fields {
+            $($(#[doc = $doc] pub $field: $plain,)?)+
+            $($(#[doc = $special_doc])+ pub $special: $special_type,)*
+        }
+
+        impl $wire {
+            /// What users read: the plain fields, and the others.
+            #[allow(clippy::too_many_arguments)]
+            pub(crate) fn fields_with(&self, $($special: $special_type),*) -> $fields {
+                $fields {
+                    $($($field: <$plain as $crate::layout::Plain<$type>>::of(self.$field),)?)+
+                    $($special,)*
+                }
+            }
+
+            /// Takes the plain fields; the others stay as they are.
+            pub(crate) fn with_plain(mut self, fields: &$fields) -> Self {
+                $($(self.$field = <$plain as $crate::layout::Plain<$type>>::raw(fields.$field);)?)+
+                self
+            }
+        }
+
+        impl $fields {
+            /// Shows the plain fields.
+            #[allow(dead_code)]
+            fn debug_plain(&self, debug: &mut core::fmt::DebugStruct<'_, '_>) {
+                $($(
+                    let _: &$plain = &self.$field;
+                    debug.field(stringify!($field), &self.$field);
+                )?)+
+            }
+        }
+    };
 }
-
-#[cfg(test)]
-mod tests;
+pub(crate) use layout;

@@ -12,14 +12,16 @@
 //!
 //! | module | what it is | what it does not do |
 //! |---|---|---|
-//! | `layout` | the byte ranges of every format, each written once | read or judge a value |
+//! | `layout` | the macro in whose tables every field of every format stands once | judge a value |
+//! | `check` | what the rules of all formats share | know a format |
 //! | `identity`, `token`, `types` | names, secrets, ways of sharing | know where they lie in a handle |
-//! | `slot`, `ticket` | the 64-byte lines that hold what the driver or the broker needs | know which slot is in use |
-//! | `handle`, `fields`, `access` | the handle, its plain form, its accessors | exist with wrong content |
+//! | `slot`, `ticket` | the 64-byte lines that hold what the driver or the broker needs; the ledger's entry | know which slot is in use |
+//! | `handle` | the handle, its plain form, its accessors | exist with wrong content |
 //! | `same_allocation` | whether two handles are of one allocation | know who asks, and why |
 //! | `rules` | every rule that a handle must keep, in one list | know about bytes on the wire |
 //! | `registered` | a buffer of a runtime: its handles and other transports | know what a transport means |
 //! | `message` | the broker's messages | send, receive, wait |
+//! | `multicast` | what the members of a multicast object tell each other | know what a stage or a fault means |
 //! | `status` | the status numbers that the C interface gives | know errors of other crates |
 //!
 //! Things that no layer does: allocate, call the driver, call the operating system, panic on bytes
@@ -43,14 +45,14 @@ compile_error!("gpuipc handles are little-endian in memory and on the wire");
 #[cfg(test)]
 extern crate std;
 
-mod access;
+mod check;
 mod checksum;
 mod error;
-mod fields;
 mod handle;
 mod identity;
 mod layout;
 mod message;
+mod multicast;
 mod registered;
 mod rules;
 mod same_allocation;
@@ -62,19 +64,19 @@ mod types;
 
 pub use checksum::checksum_of;
 pub use error::{DecodeError, MessageError};
-pub use fields::{HandleFields, Window};
-pub use handle::GpuIpcMemHandle;
+pub use handle::{GpuIpcMemHandle, HandleFields, Window};
 pub use identity::{ClusterUuid, DeviceUuid, Endpoint, HostId, ProcessId};
 pub use layout::{
-    FORMAT_VERSION, HANDLE_BYTES, REGISTERED_HEADER_BYTES, REPLY_BYTES, REQUEST_BYTES, SLOT_BYTES,
-    TRANSPORT_BYTES, TRANSPORT_DATA_BYTES,
+    FORMAT_VERSION, HANDLE_BYTES, MULTICAST_MESSAGE_BYTES, REGISTERED_HEADER_BYTES, REPLY_BYTES,
+    REQUEST_BYTES, SLOT_BYTES, TABLE_ENTRY_BYTES, TRANSPORT_BYTES, TRANSPORT_DATA_BYTES,
 };
 pub use message::{Reply, ReplyStatus, Request, RequestKind};
+pub use multicast::MulticastMessage;
 pub use registered::{
     EncodeError, MAX_HANDLES, MAX_TRANSPORTS, REGISTERED_VERSION, RegisteredError,
     RegisteredFields, RegisteredMemoryRef, TransportInfo, registered_len,
 };
 pub use status::Status;
-pub use ticket::{LedgerEntry, Ticket};
+pub use ticket::{LedgerEntry, TableEntry, Ticket};
 pub use token::Token;
 pub use types::{Attributes, HandleType, TypeFlags, TypeList};

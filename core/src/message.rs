@@ -3,8 +3,9 @@
 //! A descriptor travels beside a reply, not in it. The two have different first letters, so that
 //! neither can be taken for the other.
 
+use crate::check::RESERVED;
 use crate::error::MessageError;
-use crate::layout::{REPLY_BYTES, REQUEST_BYTES, reply, request};
+use crate::layout::{REPLY_BYTES, REQUEST_BYTES, layout};
 use crate::token::Token;
 
 /// The version of both messages.
@@ -12,53 +13,129 @@ pub(crate) const MESSAGE_VERSION: u8 = 1;
 const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"GIPQ");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"GIPR");
 
-/// What an importer wants from the broker.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RequestKind {
-    /// The memory's file descriptor.
-    FetchFd = 1,
-    /// Whether the memory is still the one that was exported.
-    CheckMemory = 2,
-    /// The memory's address, for another copy of the library in the same process.
-    OwnPointer = 3,
+/// An enum whose numbers are on the wire.
+macro_rules! numbered {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$about:meta])+ $variant:ident = $number:literal,)+ }) => {
+        $(#[$meta])*
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$about])+ $variant = $number,)+ }
+
+        impl $name {
+            const fn number(self) -> u8 {
+                match self { $(Self::$variant => $number,)+ }
+            }
+            const fn of_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
 }
 
-impl RequestKind {
-    const ALL: [Self; 3] = [Self::FetchFd, Self::CheckMemory, Self::OwnPointer];
-
-    #[expect(
-        clippy::as_conversions,
-        reason = "the number that the declaration gives"
-    )]
-    const fn number(self) -> u8 {
-        self as u8
+numbered! {
+    /// What an importer wants from the broker.
+    pub enum RequestKind {
+        /// The memory's file descriptor.
+        FetchFd = 1,
+        /// Whether the memory is still the one that was exported.
+        CheckMemory = 2,
+        /// The memory's address, for another copy of the library in the same process.
+        OwnPointer = 3,
     }
 }
 
-/// A request to the broker.
-///
-/// | at | field | type | meaning |
-/// |---|---|---|---|
-/// | 0 | magic | u32 | `GIPQ` |
-/// | 4 | version | u8 | 1 |
-/// | 5 | kind | u8 | [`RequestKind`] |
-/// | 6 | reserved | u16 | 0 |
-/// | 8 | id | u64 | the reply carries it again |
-/// | 16 | allocation_id | u64 | from the handle |
-/// | 24 | token | 16 B | from the handle's ticket |
-/// | 40 | reserved | 24 B | 0 |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// What is wanted.
-    pub kind: RequestKind,
-    /// The sender's number for this request. Any number arrives; a wise sender leaves out 0, which
-    /// in a reply says that a request was not understood.
-    pub id: u64,
-    /// The handle's [`allocation_id`](crate::GpuIpcMemHandle::allocation_id).
-    pub allocation_id: u64,
-    /// The ticket's secret.
-    pub token: Token,
+numbered! {
+    /// How the broker answers.
+    pub enum ReplyStatus {
+        /// The memory's descriptor comes with this reply.
+        FdAttached = 1,
+        /// The memory is the one that was exported.
+        MemoryUnchanged = 2,
+        /// The memory was freed; another may lie at its address.
+        MemoryChanged = 3,
+        /// No live offer has this token.
+        OfferWithdrawn = 4,
+        /// The broker does not serve the sender's uid.
+        NotPermitted = 5,
+        /// The request did not decode; the reply's id is 0.
+        Malformed = 6,
+        /// The broker cannot answer now, but may later.
+        Busy = 7,
+        /// The offer has no descriptor.
+        NoFd = 8,
+        /// The driver could not say whether the memory is unchanged.
+        CheckFailed = 9,
+        /// The memory's address and size are in this reply: the sender is this process.
+        OwnPointer = 10,
+        /// The driver did not export the memory as a descriptor, which is made on demand.
+        ExportFailed = 11,
+    }
+}
+
+layout! {
+    #[places(RequestPlaces)]
+    #[repr(C)]
+    pub(crate) struct RequestBytes {
+        #[at(0)] /// The letters `GIPQ`.
+        magic: u32,
+        #[at(4)] /// 1.
+        version: u8,
+        #[at(5)] /// What is wanted: a [`RequestKind`].
+        kind: u8,
+        #[at(6)] /// 0.
+        reserved_short: [u8; 2],
+        #[at(8)] #[plain(u64)] /// The sender's number for this request, which the reply carries again. Any number arrives; 0 in a reply says that a request was not understood, so a sender leaves it out.
+        id: u64,
+        #[at(16)] #[plain(u64)] /// The handle's [`allocation_id`](crate::GpuIpcMemHandle::allocation_id).
+        allocation_id: u64,
+        #[at(24)] #[plain(Token)] /// The ticket's secret.
+        token: [u8; 16],
+        #[at(40)] /// 0.
+        reserved: [u8; 24],
+    }
+
+    /// A request to the broker.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Request {
+        /// What is wanted.
+        kind: RequestKind,
+    }
+}
+
+layout! {
+    #[places(ReplyPlaces)]
+    #[repr(C)]
+    pub(crate) struct ReplyBytes {
+        #[at(0)] /// The letters `GIPR`.
+        magic: u32,
+        #[at(4)] /// 1.
+        version: u8,
+        #[at(5)] /// The answer: a [`ReplyStatus`].
+        status: u8,
+        #[at(6)] /// 0.
+        reserved_short: [u8; 2],
+        #[at(8)] #[plain(u64)] /// The request's id; 0 where it did not decode.
+        id: u64,
+        #[at(16)] #[plain(u64)] /// The request's allocation; 0 where it did not decode.
+        allocation_id: u64,
+        #[at(24)] #[plain(u32)] /// The driver's code behind `CheckFailed` and `ExportFailed`, the operating system's behind `Busy`; 0 with any other status.
+        detail: u32,
+        #[at(28)] /// 0.
+        reserved_middle: [u8; 4],
+        #[at(32)] #[plain(u64)] /// The allocation's address in this process with [`ReplyStatus::OwnPointer`]; else 0.
+        pointer: u64,
+        #[at(40)] #[plain(u64)] /// Its size in bytes with [`ReplyStatus::OwnPointer`]; else 0.
+        size: u64,
+        #[at(48)] /// 0.
+        reserved: [u8; 16],
+    }
+
+    /// The broker's answer to one request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Reply {
+        /// The answer.
+        status: ReplyStatus,
+    }
 }
 
 impl Request {
@@ -74,14 +151,13 @@ impl Request {
 
     /// The request's bytes.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
-        let mut bytes = [0; REQUEST_BYTES];
-        request::MAGIC.put(&mut bytes, REQUEST_MAGIC.to_le_bytes());
-        request::VERSION.put(&mut bytes, [MESSAGE_VERSION]);
-        request::KIND.put(&mut bytes, [self.kind.number()]);
-        request::ID.put(&mut bytes, self.id.to_le_bytes());
-        request::ALLOCATION_ID.put(&mut bytes, self.allocation_id.to_le_bytes());
-        request::TOKEN.put(&mut bytes, *self.token.as_bytes());
-        bytes
+        let bytes = RequestBytes {
+            magic: REQUEST_MAGIC,
+            version: MESSAGE_VERSION,
+            kind: self.kind.number(),
+            ..RequestBytes::of_wire(&[0; REQUEST_BYTES])
+        };
+        bytes.with_plain(self).wire()
     }
 
     /// Turns bytes from anywhere, of any length, into a request. Never panics.
@@ -90,124 +166,17 @@ impl Request {
     ///
     /// The first rule that the bytes break: length, magic, version, kind, reserved bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
-        let Ok(bytes) = bytes.try_into() else {
-            return Err(MessageError::Length { got: bytes.len() });
-        };
-        check_header(
-            request::MAGIC.get(bytes),
-            REQUEST_MAGIC,
-            request::VERSION.get(bytes),
-        )?;
-        let [number] = request::KIND.get(bytes);
-        let kind = RequestKind::ALL
-            .into_iter()
-            .find(|kind| kind.number() == number);
-        let Some(kind) = kind else {
-            return Err(MessageError::Field {
-                field: "kind",
-                value: number.into(),
-                rule: "a request's kind is 1 to 3",
-            });
-        };
-        check_reserved(
-            request::RESERVED_SHORT.slice(bytes),
-            request::RESERVED_SHORT.range().start,
-        )?;
-        check_reserved(
-            request::RESERVED.slice(bytes),
-            request::RESERVED.range().start,
-        )?;
-        Ok(Self {
-            kind,
-            id: u64::from_le_bytes(request::ID.get(bytes)),
-            allocation_id: u64::from_le_bytes(request::ALLOCATION_ID.get(bytes)),
-            token: Token::new(request::TOKEN.get(bytes)),
-        })
+        let wire = RequestBytes::of_wire(whole(bytes)?);
+        check_header(wire.magic, REQUEST_MAGIC, wire.version)?;
+        let at = RequestBytes::AT;
+        let words = "a request's kind is 1 to 3";
+        let kind = RequestKind::of_number(wire.kind).ok_or(at.kind.broken(wire.kind, words))?;
+        at.reserved_short
+            .named("reserved")
+            .zero(&wire.reserved_short, RESERVED)?;
+        at.reserved.zero(&wire.reserved, RESERVED)?;
+        Ok(wire.fields_with(kind))
     }
-}
-
-/// How the broker answers.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReplyStatus {
-    /// The memory's descriptor comes with this reply.
-    FdAttached = 1,
-    /// The memory is the one that was exported.
-    MemoryUnchanged = 2,
-    /// The memory was freed; another may lie at its address.
-    MemoryChanged = 3,
-    /// No live offer has this token.
-    OfferWithdrawn = 4,
-    /// The broker does not serve the sender's uid.
-    NotPermitted = 5,
-    /// The request did not decode; the reply's id is 0.
-    Malformed = 6,
-    /// The broker cannot answer now, but may later.
-    Busy = 7,
-    /// The offer has no descriptor.
-    NoFd = 8,
-    /// The driver could not say whether the memory is unchanged.
-    CheckFailed = 9,
-    /// The memory's address and size are in this reply: the sender is this process.
-    OwnPointer = 10,
-    /// The driver did not export the memory as a descriptor, which is made on demand.
-    ExportFailed = 11,
-}
-
-impl ReplyStatus {
-    const ALL: [Self; 11] = [
-        Self::FdAttached,
-        Self::MemoryUnchanged,
-        Self::MemoryChanged,
-        Self::OfferWithdrawn,
-        Self::NotPermitted,
-        Self::Malformed,
-        Self::Busy,
-        Self::NoFd,
-        Self::CheckFailed,
-        Self::OwnPointer,
-        Self::ExportFailed,
-    ];
-
-    #[expect(
-        clippy::as_conversions,
-        reason = "the number that the declaration gives"
-    )]
-    const fn number(self) -> u8 {
-        self as u8
-    }
-}
-
-/// The broker's answer to one request.
-///
-/// | at | field | type | meaning |
-/// |---|---|---|---|
-/// | 0 | magic | u32 | `GIPR` |
-/// | 4 | version | u8 | 1 |
-/// | 5 | status | u8 | [`ReplyStatus`] |
-/// | 6 | reserved | u16 | 0 |
-/// | 8 | id | u64 | the request's; 0 for one that did not decode |
-/// | 16 | allocation_id | u64 | the request's; 0 for one that did not decode |
-/// | 24 | detail | u32 | a code of the driver or the operating system; else 0 |
-/// | 28 | reserved | u32 | 0 |
-/// | 32 | pointer | u64 | the allocation's address, with OwnPointer; else 0 |
-/// | 40 | size | u64 | the allocation's bytes, with OwnPointer; else 0 |
-/// | 48 | reserved | 16 B | 0 |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// The answer.
-    pub status: ReplyStatus,
-    /// The request's id; 0 where it did not decode.
-    pub id: u64,
-    /// The request's allocation; 0 where it did not decode.
-    pub allocation_id: u64,
-    /// The driver's code behind [`ReplyStatus::CheckFailed`] and [`ReplyStatus::ExportFailed`],
-    /// the operating system's behind [`ReplyStatus::Busy`]; 0 with any other status.
-    pub detail: u32,
-    /// The allocation's address in this process with [`ReplyStatus::OwnPointer`]; else 0.
-    pub pointer: u64,
-    /// Its size in bytes with [`ReplyStatus::OwnPointer`]; else 0.
-    pub size: u64,
 }
 
 impl Reply {
@@ -223,16 +192,13 @@ impl Reply {
 
     /// The reply's bytes.
     pub fn encode(&self) -> [u8; REPLY_BYTES] {
-        let mut bytes = [0; REPLY_BYTES];
-        reply::MAGIC.put(&mut bytes, REPLY_MAGIC.to_le_bytes());
-        reply::VERSION.put(&mut bytes, [MESSAGE_VERSION]);
-        reply::STATUS.put(&mut bytes, [self.status.number()]);
-        reply::ID.put(&mut bytes, self.id.to_le_bytes());
-        reply::ALLOCATION_ID.put(&mut bytes, self.allocation_id.to_le_bytes());
-        reply::DETAIL.put(&mut bytes, self.detail.to_le_bytes());
-        reply::POINTER.put(&mut bytes, self.pointer.to_le_bytes());
-        reply::SIZE.put(&mut bytes, self.size.to_le_bytes());
-        bytes
+        let bytes = ReplyBytes {
+            magic: REPLY_MAGIC,
+            version: MESSAGE_VERSION,
+            status: self.status.number(),
+            ..ReplyBytes::of_wire(&[0; REPLY_BYTES])
+        };
+        bytes.with_plain(self).wire()
     }
 
     /// Turns bytes from anywhere, of any length, into a reply. Never panics.
@@ -241,64 +207,34 @@ impl Reply {
     ///
     /// The first rule that the bytes break: length, magic, version, status, reserved bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
-        let Ok(bytes) = bytes.try_into() else {
-            return Err(MessageError::Length { got: bytes.len() });
-        };
-        check_header(
-            reply::MAGIC.get(bytes),
-            REPLY_MAGIC,
-            reply::VERSION.get(bytes),
-        )?;
-        let [number] = reply::STATUS.get(bytes);
-        let status = ReplyStatus::ALL
-            .into_iter()
-            .find(|status| status.number() == number);
-        let Some(status) = status else {
-            return Err(MessageError::Field {
-                field: "status",
-                value: number.into(),
-                rule: "a reply's status is 1 to 11",
-            });
-        };
-        check_reserved(
-            reply::RESERVED_SHORT.slice(bytes),
-            reply::RESERVED_SHORT.range().start,
-        )?;
-        check_reserved(
-            reply::RESERVED_MIDDLE.slice(bytes),
-            reply::RESERVED_MIDDLE.range().start,
-        )?;
-        check_reserved(reply::RESERVED.slice(bytes), reply::RESERVED.range().start)?;
-        Ok(Self {
-            status,
-            id: u64::from_le_bytes(reply::ID.get(bytes)),
-            allocation_id: u64::from_le_bytes(reply::ALLOCATION_ID.get(bytes)),
-            detail: u32::from_le_bytes(reply::DETAIL.get(bytes)),
-            pointer: u64::from_le_bytes(reply::POINTER.get(bytes)),
-            size: u64::from_le_bytes(reply::SIZE.get(bytes)),
-        })
+        let wire = ReplyBytes::of_wire(whole(bytes)?);
+        check_header(wire.magic, REPLY_MAGIC, wire.version)?;
+        let at = ReplyBytes::AT;
+        let words = "a reply's status is 1 to 11";
+        let status =
+            ReplyStatus::of_number(wire.status).ok_or(at.status.broken(wire.status, words))?;
+        at.reserved_short
+            .named("reserved")
+            .zero(&wire.reserved_short, RESERVED)?;
+        at.reserved_middle
+            .named("reserved")
+            .zero(&wire.reserved_middle, RESERVED)?;
+        at.reserved.zero(&wire.reserved, RESERVED)?;
+        Ok(wire.fields_with(status))
     }
 }
 
-fn check_header(magic: [u8; 4], wanted: u32, version: [u8; 1]) -> Result<(), MessageError> {
-    let got = u32::from_le_bytes(magic);
+fn whole<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], MessageError> {
+    let wrong = MessageError::Length { got: bytes.len() };
+    bytes.try_into().map_err(|_| wrong)
+}
+
+fn check_header(got: u32, wanted: u32, version: u8) -> Result<(), MessageError> {
     if got != wanted {
         return Err(MessageError::Magic { got });
     }
-    let [got] = version;
-    if got != MESSAGE_VERSION {
-        return Err(MessageError::Version { got });
+    if version != MESSAGE_VERSION {
+        return Err(MessageError::Version { got: version });
     }
     Ok(())
-}
-
-fn check_reserved(part: &[u8], start: usize) -> Result<(), MessageError> {
-    match part.iter().position(|byte| *byte != 0) {
-        None => Ok(()),
-        Some(position) => Err(MessageError::Field {
-            field: "reserved",
-            value: u64::try_from(start.saturating_add(position)).unwrap_or(u64::MAX),
-            rule: "reserved bytes are zero, and this is where one is not",
-        }),
-    }
 }

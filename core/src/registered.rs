@@ -3,7 +3,6 @@
 
 mod error;
 mod fields;
-mod header;
 mod rules;
 mod transport;
 
@@ -13,10 +12,9 @@ pub use transport::TransportInfo;
 
 use crate::checksum::checksum_of_registered;
 use crate::handle::GpuIpcMemHandle;
-use crate::identity::{HostId, ProcessId};
 use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, TRANSPORT_BYTES};
 use core::fmt;
-use header::Header;
+pub(crate) use fields::Header;
 
 /// The most transports that a registered memory has.
 pub const MAX_TRANSPORTS: usize = 16;
@@ -34,25 +32,10 @@ const MIN_READER: u8 = 1;
 /// and the runtime's other transports to it.
 ///
 /// Made by [`decode`](Self::decode), which checks everything, or written by
-/// [`RegisteredFields::encode`]. A header of 128 bytes, then the transports, 72 bytes each, then the
-/// handles, 384 bytes each; all little-endian, without padding:
-///
-/// | at | field | type | meaning |
-/// |---|---|---|---|
-/// | 0 | magic | u32 | `GIPM` |
-/// | 4 | version, min_reader | u8, u8 | written by; the oldest reader that may use it |
-/// | 6 | transport_count | u16 | T, 0 to 16 |
-/// | 8 | handle_count | u32 | N, 0 to 1048576 |
-/// | 12 | pid | u32 | the owner's; for messages, never an identity |
-/// | 16 | pointer | u64 | the buffer's address in its owner |
-/// | 24 | size | u64 | bytes of the buffer, > 0 |
-/// | 32 | process_id | 16 B | the owner |
-/// | 48 | host_id | 16 B | the owner's host |
-/// | 64 | pid_namespace | u32 | its inode; for messages |
-/// | 68 | reserved | 56 B | 0 |
-/// | 124 | checksum | u32 | CRC-32C of the other 124 bytes of the header, and of the transports |
-/// | 128 | transports | T x 72 B | [`TransportInfo`]s, each of another kind |
-/// | 128 + 72 T | handles | N x 384 B | [`GpuIpcMemHandle`]s, each with a checksum of its own |
+/// [`RegisteredFields::encode`]. A header of 128 bytes, whose table stands with
+/// [`RegisteredFields`], then T transports, 72 bytes each ([`TransportInfo`], each of another kind),
+/// then N handles, 384 bytes each ([`GpuIpcMemHandle`], each with a checksum of its own); all
+/// little-endian, without padding. T is at most 16, N at most 1048576.
 ///
 /// The handles are those of one window of `size` bytes: all of its segments, in their order, each
 /// where the one before ends, and all of the owner. A reader takes bytes whose `min_reader` is at
@@ -87,7 +70,7 @@ impl<'a> RegisteredMemoryRef<'a> {
         }
         // The parts of bytes of this length: they are there.
         let (first, rest) = bytes.split_first_chunk().ok_or(length)?;
-        let header = Header::read(first);
+        let header = Header::of_wire(first);
         let transport_bytes = usize::from(header.transport_count).saturating_mul(TRANSPORT_BYTES);
         let (summed, rest) = rest.split_at_checked(transport_bytes).ok_or(length)?;
         let (transports, _) = summed.as_chunks();
@@ -99,8 +82,8 @@ impl<'a> RegisteredMemoryRef<'a> {
         }
         rules::check_unused(&header, transports)?;
         rules::check_content(
-            &header.fields,
-            transports.iter().map(TransportInfo::read),
+            &header.fields_with(),
+            transports.iter().map(TransportInfo::of_ours),
             handles.iter().map(|bytes| GpuIpcMemHandle::decode(bytes)),
         )?;
         Ok(Self {
@@ -126,7 +109,7 @@ impl<'a> RegisteredMemoryRef<'a> {
                 wanted: REGISTERED_HEADER_BYTES,
             });
         };
-        let header = Header::read(first);
+        let header = Header::of_wire(first);
         rules::check_readable(&header)?;
         let transports = header.transport_count.into();
         let handles = usize::try_from(header.handle_count).unwrap_or(usize::MAX);
@@ -146,44 +129,14 @@ impl<'a> RegisteredMemoryRef<'a> {
 
     /// All but transports and handles.
     pub fn fields(&self) -> RegisteredFields {
-        self.header.fields
-    }
-
-    /// The buffer's address in its owner, for the owner only. See [`RegisteredFields::pointer`].
-    pub fn pointer(&self) -> u64 {
-        self.header.fields.pointer
-    }
-
-    /// Bytes of the buffer, at least 1.
-    pub fn size(&self) -> u64 {
-        self.header.fields.size
-    }
-
-    /// The owner.
-    pub fn process_id(&self) -> ProcessId {
-        self.header.fields.process_id
-    }
-
-    /// The owner's host.
-    pub fn host_id(&self) -> HostId {
-        self.header.fields.host_id
-    }
-
-    /// The owner's pid in its own namespace. For messages; it identifies nobody by itself.
-    pub fn pid(&self) -> u32 {
-        self.header.fields.pid
-    }
-
-    /// The inode of the owner's pid namespace.
-    pub fn pid_namespace(&self) -> u32 {
-        self.header.fields.pid_namespace
+        self.header.fields_with()
     }
 
     /// The transports, at most 16, each of another kind.
     pub fn transports(
         &self,
     ) -> impl ExactSizeIterator<Item = TransportInfo> + DoubleEndedIterator + Clone + use<'a> {
-        self.transports.iter().map(TransportInfo::read)
+        self.transports.iter().map(TransportInfo::of_ours)
     }
 
     /// The transport of this kind.
@@ -196,7 +149,7 @@ impl<'a> RegisteredMemoryRef<'a> {
         &self,
     ) -> impl ExactSizeIterator<Item = GpuIpcMemHandle> + DoubleEndedIterator + Clone + use<'a>
     {
-        self.handles.iter().map(GpuIpcMemHandle::read)
+        self.handles.iter().map(GpuIpcMemHandle::of_wire)
     }
 
     /// The handles' bytes.
@@ -229,7 +182,7 @@ impl fmt::Debug for RegisteredMemoryRef<'_> {
         f.debug_struct("RegisteredMemoryRef")
             .field("version", &self.header.version)
             .field("min_reader", &self.header.min_reader)
-            .field("fields", &self.header.fields)
+            .field("fields", &self.fields())
             // Both mask what is secret.
             .field("transports", &List(self.transports()))
             .field("handles", &List(self.handles()))

@@ -1,66 +1,26 @@
 //! The rules that every handle keeps, in the order in which they are checked.
 //!
-//! Bytes from outside pass [`check_readable`], [`check_sum`] and [`check`]; fields from an exporter
+//! Bytes from outside pass [`check_readable`], the checksum and [`check`]; fields from an exporter
 //! pass [`check_fields`] and [`check`].
 
-mod announced;
-mod memory;
-
-use crate::checksum_of;
+use crate::check::{Checked, RESERVED, rule, versions, zeros};
 use crate::error::DecodeError;
-use crate::fields::HandleFields;
-use crate::handle::{GpuIpcMemHandle, MAGIC, PLATFORM_CUDA};
-use crate::layout::{FORMAT_VERSION, HANDLE_BYTES, handle as at};
+use crate::handle::{
+    GpuIpcMemHandle, HandleFields, HandlePlaces, MAGIC, NOT_HOST_NUMA, PLATFORM_CUDA,
+};
+use crate::layout::FORMAT_VERSION;
+use crate::ticket::{NO_FD, TicketSlot};
+use crate::types::{Attributes, TypeFlags};
 
-type Checked = Result<(), DecodeError>;
-
-/// The rule as one line: what must hold, whose field it is, its value, and the rule in words.
-fn rule(holds: bool, field: &'static str, value: u64, rule: &'static str) -> Checked {
-    if holds {
-        Ok(())
-    } else {
-        Err(DecodeError::Field { field, value, rule })
-    }
-}
-
-/// All bytes of `part` are zero. The error's value is the place of the first that is not, counted
-/// from the start of the handle: never its content, which may be a secret.
-fn zeros(part: &[u8], start: usize, field: &'static str, words: &'static str) -> Checked {
-    let Some(position) = part.iter().position(|byte| *byte != 0) else {
-        return Ok(());
-    };
-    let place = start.saturating_add(position);
-    Err(DecodeError::Field {
-        field,
-        value: u64::try_from(place).unwrap_or(u64::MAX),
-        rule: words,
-    })
-}
+const AT: HandlePlaces = GpuIpcMemHandle::AT;
 
 /// The bytes are a handle's, of a version that this crate can read.
-pub(crate) fn check_readable(handle: &GpuIpcMemHandle) -> Checked {
+pub(crate) fn check_readable(handle: &GpuIpcMemHandle) -> Result<(), DecodeError> {
     let (version, min_reader) = (handle.version, handle.min_reader);
     if handle.magic != MAGIC {
         return Err(DecodeError::Magic { got: handle.magic });
     }
-    rule(
-        version != 0,
-        "version",
-        version.into(),
-        "versions start at 1",
-    )?;
-    rule(
-        min_reader != 0,
-        "min_reader",
-        min_reader.into(),
-        "versions start at 1",
-    )?;
-    rule(
-        min_reader <= version,
-        "min_reader",
-        min_reader.into(),
-        "a writer can read what it writes, so this is at most version",
-    )?;
+    versions(version, min_reader)?;
     if min_reader > FORMAT_VERSION {
         return Err(DecodeError::Newer {
             version,
@@ -70,16 +30,6 @@ pub(crate) fn check_readable(handle: &GpuIpcMemHandle) -> Checked {
     Ok(())
 }
 
-/// The bytes are those that the writer wrote.
-pub(crate) fn check_sum(handle: &GpuIpcMemHandle, bytes: &[u8; HANDLE_BYTES]) -> Checked {
-    let (stored, computed) = (handle.checksum, checksum_of(bytes));
-    if stored == computed {
-        Ok(())
-    } else {
-        Err(DecodeError::Checksum { stored, computed })
-    }
-}
-
 /// What fields can say and a handle cannot: -1 is "no descriptor" on the wire, and inode 0 "no
 /// ledger".
 pub(crate) fn check_fields(fields: &HandleFields) -> Checked {
@@ -87,62 +37,195 @@ pub(crate) fn check_fields(fields: &HandleFields) -> Checked {
         return Ok(());
     };
     let fd = ticket.fd.unwrap_or(0);
-    rule(
-        fd >= 0,
-        "ticket.fd",
-        fd.cast_unsigned().into(),
-        "a descriptor's number is at least 0 (none is None)",
-    )?;
-    rule(
-        ticket.ledger.is_none_or(|ledger| ledger.inode != 0),
-        "ticket.ledger.inode",
-        0,
-        "no file has inode 0 (no ledger is None)",
-    )
+    let words = "a descriptor's number is at least 0 (none is None)";
+    rule(fd >= 0, "ticket.fd", fd.cast_unsigned(), words)?;
+    let there = ticket.ledger.is_none_or(|ledger| ledger.inode != 0);
+    let words = "no file has inode 0 (no ledger is None)";
+    rule(there, "ticket.ledger.inode", 0_u64, words)
 }
 
 /// What the handle says makes sense.
 pub(crate) fn check(handle: &GpuIpcMemHandle) -> Checked {
-    rule(
-        handle.platform == PLATFORM_CUDA,
-        "platform",
-        handle.platform.into(),
-        "the only platform is 1, CUDA",
-    )?;
+    let words = "the only platform is 1, CUDA";
+    AT.platform
+        .must(handle.platform == PLATFORM_CUDA, handle.platform, words)?;
+    let unknown_types = handle.types().bits() != handle.type_flags;
+    let unknown_attributes = handle.attributes().bits() != handle.attributes;
     // Bits and bytes without a meaning yet: from a writer of this version an error, which keeps
     // them free; from a newer one something to ignore.
     let newer = handle.version > FORMAT_VERSION;
     if !newer {
-        check_unused(handle)?;
+        let words = "version 1 knows the bits 1, 2 and 4";
+        AT.type_flags
+            .must(!unknown_types, handle.type_flags, words)?;
+        let words = "version 1 knows the bits 1, 2, 4 and 8";
+        AT.attributes
+            .must(!unknown_attributes, handle.attributes, words)?;
+        AT.reserved_short
+            .named("reserved")
+            .zero(&handle.reserved_short.to_le_bytes(), RESERVED)?;
+        AT.reserved.zero(&handle.reserved, RESERVED)?;
     }
-    announced::check_types(handle)?;
-    announced::check_slots(handle)?;
-    announced::check_ticket(handle, newer)?;
-    memory::check_kind(handle)?;
-    memory::check_sizes(handle)
+    check_types(handle)?;
+    // A bit that only a newer version knows may announce any slot.
+    if !unknown_types && !unknown_attributes {
+        check_slots(handle)?;
+    }
+    if handle.attributes().contains(Attributes::TICKET) {
+        check_ticket(handle, newer)?;
+    }
+    check_kind(handle)?;
+    check_sizes(handle)
 }
 
-/// What version 1 does not use is zero.
-fn check_unused(handle: &GpuIpcMemHandle) -> Checked {
-    rule(
-        handle.types().bits() == handle.type_flags,
-        "type_flags",
-        handle.type_flags.into(),
-        "version 1 knows the bits 1, 2 and 4",
+/// Types and attributes go together.
+fn check_types(handle: &GpuIpcMemHandle) -> Checked {
+    let (types, attributes) = (handle.types(), handle.attributes());
+    let type_rule = |holds, words| AT.type_flags.must(holds, handle.type_flags, words);
+    let attribute_rule = |holds, words| AT.attributes.must(holds, handle.attributes, words);
+    let runtime_ipc = types.contains(TypeFlags::RUNTIME_IPC);
+    let ticket = attributes.contains(Attributes::TICKET);
+    let pool = attributes.contains(Attributes::MEM_POOL);
+    let multicast = attributes.contains(Attributes::MULTICAST);
+    type_rule(
+        !types.is_empty(),
+        "a handle has at least one type that its reader knows",
     )?;
-    rule(
-        handle.attributes().bits() == handle.attributes,
-        "attributes",
-        handle.attributes.into(),
-        "version 1 knows the bits 1, 2, 4 and 8",
+    attribute_rule(
+        !types.contains(TypeFlags::POSIX_FD) || ticket,
+        "a handle with PosixFd has a ticket",
     )?;
-    let words = "reserved bytes are zero, and this is where one is not";
-    let short = handle.reserved_short.to_le_bytes();
-    zeros(&short, at::RESERVED_SHORT.range().start, "reserved", words)?;
-    zeros(
-        &handle.reserved,
-        at::RESERVED.range().start,
-        "reserved",
-        words,
+    type_rule(!(pool && runtime_ipc), "a pool's memory has no RuntimeIpc")?;
+    type_rule(
+        !(multicast && runtime_ipc),
+        "a multicast object has no RuntimeIpc",
+    )?;
+    attribute_rule(
+        !(multicast && pool),
+        "a multicast object is not from a pool",
     )
+}
+
+/// A slot that is not announced is all zeros.
+fn check_slots(handle: &GpuIpcMemHandle) -> Checked {
+    let (types, attributes) = (handle.types(), handle.attributes());
+    let words = "a slot that is not announced is zero, and this is where it is not";
+    if !types.contains(TypeFlags::RUNTIME_IPC) && !attributes.contains(Attributes::MEM_POOL) {
+        AT.slot_0.zero(handle.slot_0.bytes(), words)?;
+    }
+    if !attributes.contains(Attributes::TICKET) {
+        AT.slot_1.zero(handle.slot_1.bytes(), words)?;
+    }
+    if !types.contains(TypeFlags::FABRIC) {
+        AT.slot_2.zero(handle.slot_2.bytes(), words)?;
+    }
+    Ok(())
+}
+
+fn check_ticket(handle: &GpuIpcMemHandle, newer: bool) -> Checked {
+    let places = TicketSlot::AT;
+    let slot = TicketSlot::of_wire(handle.slot_1.bytes());
+    let zero = |part: &[u8], start: usize, field, words| {
+        zeros(part, AT.slot_1.start.saturating_add(start), field, words)
+    };
+    if !newer {
+        let start = places.reserved.start;
+        zero(
+            &slot.reserved.to_le_bytes(),
+            start,
+            "ticket.reserved",
+            RESERVED,
+        )?;
+    }
+    let words = "a descriptor's number is at least 0, or -1 for none";
+    rule(
+        slot.fd >= NO_FD,
+        "ticket.fd",
+        slot.fd.cast_unsigned(),
+        words,
+    )?;
+    if slot.ledger().is_some() {
+        let (fd, words) = (slot.ledger_fd, "a descriptor's number is at least 0");
+        return rule(fd >= 0, "ticket.ledger.fd", fd.cast_unsigned(), words);
+    }
+    let words = "a ticket without a ledger has zeros there, and this is where it has not";
+    for (bytes, start) in [
+        (&slot.ledger_fd.to_le_bytes()[..], places.ledger_fd.start),
+        (&slot.ledger_slot.to_le_bytes(), places.ledger_slot.start),
+        (
+            &slot.ledger_device.to_le_bytes(),
+            places.ledger_device.start,
+        ),
+    ] {
+        zero(bytes, start, "ticket.ledger", words)?;
+    }
+    Ok(())
+}
+
+/// Fields that only one kind of memory has are unset for the others.
+fn check_kind(handle: &GpuIpcMemHandle) -> Checked {
+    let attributes = handle.attributes();
+    AT.pool_id.must(
+        handle.pool_id == 0 || attributes.contains(Attributes::MEM_POOL),
+        handle.pool_id,
+        "memory that is not from a pool has 0",
+    )?;
+    AT.num_devices.must(
+        (handle.num_devices > 0) == attributes.contains(Attributes::MULTICAST),
+        handle.num_devices,
+        "a multicast object has at least 1, other memory 0",
+    )?;
+    let node = handle.numa_node;
+    let host = attributes.contains(Attributes::HOST_NUMA);
+    AT.numa_node.must(
+        (host && node >= 0) || (!host && node == NOT_HOST_NUMA),
+        node.cast_unsigned(),
+        "host memory has a node of at least 0, a GPU's memory -1",
+    )?;
+    if host {
+        let words = "host memory has no device, and this is where a byte is not zero";
+        AT.device_uuid.zero(&handle.device_uuid, words)?;
+    }
+    Ok(())
+}
+
+/// The segment lies in its allocation and in its window.
+fn check_sizes(handle: &GpuIpcMemHandle) -> Checked {
+    let length = handle.length;
+    let fits = |start: u64, whole: u64| start.checked_add(length).is_some_and(|end| end <= whole);
+    AT.length
+        .must(length > 0, length, "a segment has at least 1 byte")?;
+    AT.offset_from_base.must(
+        fits(handle.offset_from_base, handle.base_size),
+        handle.offset_from_base,
+        "with length it stays inside base_size",
+    )?;
+    AT.segment_count.must(
+        handle.segment_count >= 1,
+        handle.segment_count,
+        "a window has at least 1 segment",
+    )?;
+    AT.segment_index.must(
+        handle.segment_index < handle.segment_count,
+        handle.segment_index,
+        "it counts from 0 and is below segment_count",
+    )?;
+    AT.window_offset.must(
+        fits(handle.window_offset, handle.window_length),
+        handle.window_offset,
+        "with length it stays inside window_length",
+    )?;
+    if handle.segment_count == 1 {
+        AT.window_offset.must(
+            handle.window_offset == 0,
+            handle.window_offset,
+            "the only segment starts where its window starts",
+        )?;
+        AT.window_length.must(
+            handle.window_length == length,
+            handle.window_length,
+            "the only segment is as long as its window",
+        )?;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Whether two handles are of one allocation, exported once.
 
 use crate::handle::GpuIpcMemHandle;
-use crate::layout::{HANDLE_BYTES, handle as at};
+use crate::layout::HANDLE_BYTES;
 
 impl GpuIpcMemHandle {
     /// Whether both are parts of the same allocation, exported under the same token and by the
@@ -15,15 +15,15 @@ impl GpuIpcMemHandle {
 /// A handle's bytes with zeros for which part of the allocation it is.
 fn without_part(handle: &GpuIpcMemHandle) -> [u8; HANDLE_BYTES] {
     let mut bytes = handle.encode();
-    let b = &mut bytes;
-    at::OFFSET_FROM_BASE.put(b, [0; 8]);
-    at::LENGTH.put(b, [0; 8]);
-    at::WINDOW_ID.put(b, [0; 8]);
-    at::WINDOW_LENGTH.put(b, [0; 8]);
-    at::WINDOW_OFFSET.put(b, [0; 8]);
-    at::SEGMENT_INDEX.put(b, [0; 4]);
-    at::SEGMENT_COUNT.put(b, [0; 4]);
-    at::CHECKSUM.put(b, [0; 4]);
+    let (b, at) = (&mut bytes, GpuIpcMemHandle::AT);
+    at.offset_from_base.put(b, [0; 8]);
+    at.length.put(b, [0; 8]);
+    at.window_id.put(b, [0; 8]);
+    at.window_length.put(b, [0; 8]);
+    at.window_offset.put(b, [0; 8]);
+    at.segment_index.put(b, [0; 4]);
+    at.segment_count.put(b, [0; 4]);
+    at.checksum.put(b, [0; 4]);
     bytes
 }
 
@@ -35,12 +35,12 @@ mod tests {
 
     #[test]
     fn every_byte_matters_but_those_that_say_which_part() {
-        let handle = GpuIpcMemHandle::read(&[0x5a; HANDLE_BYTES]);
+        let handle = GpuIpcMemHandle::of_wire(&[0x5a; HANDLE_BYTES]);
         let free: Vec<usize> = (0..HANDLE_BYTES)
             .filter(|index| {
                 let mut bytes = handle.encode();
                 bytes[*index] ^= 1;
-                handle.same_allocation(&GpuIpcMemHandle::read(&bytes))
+                handle.same_allocation(&GpuIpcMemHandle::of_wire(&bytes))
             })
             .collect();
         // The table in the documentation of `GpuIpcMemHandle`: offset and length, window and

@@ -1,50 +1,56 @@
-//! The ticket: what an importer needs to ask the exporter's broker.
+//! The ticket: what an importer needs to ask the exporter's broker; and the entry of the export
+//! table that proves that the broker's offer lives.
 
 use crate::identity::Endpoint;
-use crate::layout::{SLOT_BYTES, ticket};
+use crate::layout::{SLOT_BYTES, TABLE_ENTRY_BYTES, layout};
 use crate::token::Token;
 
-/// What lets an importer ask the exporter's broker for the memory's file descriptor, and whether
-/// the memory is still there.
-///
-/// On the wire it fills slot 1 of a handle:
-///
-/// | at | field | type | meaning |
-/// |---|---|---|---|
-/// | 0 | endpoint | 16 B | names the broker |
-/// | 16 | token | 16 B | the allocation's secret |
-/// | 32 | fd | i32 | the descriptor's number in the exporter, or -1 |
-/// | 36 | ledger fd | i32 | the [`LedgerEntry`]'s descriptor; the entry is all zeros where there is none |
-/// | 40 | ledger slot | u32 | its slot |
-/// | 44 | reserved | u32 | 0 |
-/// | 48 | ledger device | u64 | its file's device |
-/// | 56 | ledger inode | u64 | its file's inode, not 0 where there is an entry |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// The broker that knows the memory.
-    pub endpoint: Endpoint,
-    /// The secret that the broker asks for.
-    pub token: Token,
-    /// The number that the memory's descriptor has in the exporter, at least 0; none where the
-    /// exporter keeps none open.
-    pub fd: Option<i32>,
-    /// What proves that the offer lives, and that a descriptor fetched by that number is the one
-    /// on offer.
-    pub ledger: Option<LedgerEntry>,
+layout! {
+    #[places(TicketPlaces)]
+    /// A ticket as C sees it inside a slot.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(crate) struct TicketSlot {
+        #[at(0)] #[plain(Endpoint)] /// The broker's random name.
+        endpoint: [u8; 16],
+        #[at(16)] #[plain(Token)] /// The secret of this export, which the broker asks for.
+        token: [u8; 16],
+        #[at(32)] /// The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory, and descriptors that are made on demand. For messages and tests only: the exporter closes it with the export, and may have another file at that number then.
+        fd: i32,
+        #[at(36)] /// The ledger's descriptor; 0 without a ledger, as the rest of it.
+        ledger_fd: i32,
+        #[at(40)] /// Which of the ledger's slots.
+        ledger_slot: u32,
+        #[at(44)] /// 0.
+        reserved: u32,
+        #[at(48)] /// The device of the ledger's file.
+        ledger_device: u64,
+        #[at(56)] /// The inode of the ledger's file, not 0 where there is a ledger.
+        ledger_inode: u64,
+    }
+
+    /// What lets an importer ask the exporter's broker for the memory's file descriptor, and whether
+    /// the memory is still there.
+    ///
+    /// On the wire it fills slot 1 of a handle:
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Ticket {
+        /// The number that the memory's descriptor has in the exporter, at least 0; none where the
+        /// exporter keeps none open.
+        fd: Option<i32>,
+        /// What proves that the offer lives, and that a descriptor fetched by that number is the one
+        /// on offer.
+        ledger: Option<LedgerEntry>,
+    }
 }
 
-/// Where the token stands in the exporter's ledger: a sealed file of 32-byte slots that the
+/// Where the token stands in the exporter's ledger: a sealed file of [`TableEntry`]s that the
 /// exporter keeps open.
-///
-/// A slot is the token (16 bytes), the descriptor's number or -1 (i64), and the allocation's id
-/// (u64). It is filled from before the handle exists until before the descriptor is closed. So
-/// who fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds
-/// all three in the slot, has fetched the descriptor that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// The number that the ledger's descriptor has in the exporter, at least 0.
     pub fd: i32,
-    /// Which slot: 32 bytes from 32 times this on.
+    /// Which entry: its 32 bytes start at 32 times this.
     pub slot: u32,
     /// The file's `st_dev`.
     pub device: u64,
@@ -57,41 +63,87 @@ pub(crate) const NO_FD: i32 = -1;
 
 impl Ticket {
     pub(crate) fn to_slot(self) -> [u8; SLOT_BYTES] {
-        let mut slot = [0; SLOT_BYTES];
-        ticket::ENDPOINT.put(&mut slot, self.endpoint.0);
-        ticket::TOKEN.put(&mut slot, *self.token.as_bytes());
-        ticket::FD.put(&mut slot, self.fd.unwrap_or(NO_FD).to_le_bytes());
-        if let Some(ledger) = self.ledger {
-            ticket::LEDGER_FD.put(&mut slot, ledger.fd.to_le_bytes());
-            ticket::LEDGER_SLOT.put(&mut slot, ledger.slot.to_le_bytes());
-            ticket::LEDGER_DEVICE.put(&mut slot, ledger.device.to_le_bytes());
-            ticket::LEDGER_INODE.put(&mut slot, ledger.inode.to_le_bytes());
-        }
-        slot
+        let slot = TicketSlot {
+            fd: self.fd.unwrap_or(NO_FD),
+            ..TicketSlot::of_wire(&[0; SLOT_BYTES])
+        };
+        let slot = match self.ledger {
+            None => slot,
+            Some(ledger) => TicketSlot {
+                ledger_fd: ledger.fd,
+                ledger_slot: ledger.slot,
+                ledger_device: ledger.device,
+                ledger_inode: ledger.inode,
+                ..slot
+            },
+        };
+        slot.with_plain(&self).wire()
     }
 
     /// Takes any bytes; that they keep the rules is the handle's business.
-    pub(crate) fn from_slot(slot: &[u8; SLOT_BYTES]) -> Self {
-        let fd = wire_fd(slot);
-        Self {
-            endpoint: Endpoint(ticket::ENDPOINT.get(slot)),
-            token: Token::new(ticket::TOKEN.get(slot)),
-            fd: (fd != NO_FD).then_some(fd),
-            ledger: wire_ledger(slot),
-        }
+    pub(crate) fn of_slot(slot: &[u8; SLOT_BYTES]) -> Self {
+        let slot = TicketSlot::of_wire(slot);
+        slot.fields_with((slot.fd != NO_FD).then_some(slot.fd), slot.ledger())
     }
 }
 
-pub(crate) fn wire_ledger(slot: &[u8; SLOT_BYTES]) -> Option<LedgerEntry> {
-    let inode = u64::from_le_bytes(ticket::LEDGER_INODE.get(slot));
-    (inode != 0).then_some(LedgerEntry {
-        fd: i32::from_le_bytes(ticket::LEDGER_FD.get(slot)),
-        slot: u32::from_le_bytes(ticket::LEDGER_SLOT.get(slot)),
-        device: u64::from_le_bytes(ticket::LEDGER_DEVICE.get(slot)),
-        inode,
-    })
+impl TicketSlot {
+    pub(crate) fn ledger(&self) -> Option<LedgerEntry> {
+        (self.ledger_inode != 0).then_some(LedgerEntry {
+            fd: self.ledger_fd,
+            slot: self.ledger_slot,
+            device: self.ledger_device,
+            inode: self.ledger_inode,
+        })
+    }
 }
 
-pub(crate) fn wire_fd(slot: &[u8; SLOT_BYTES]) -> i32 {
-    i32::from_le_bytes(ticket::FD.get(slot))
+layout! {
+    #[places(TableEntryPlaces)]
+    #[repr(C)]
+    pub(crate) struct TableEntryBytes {
+        #[at(0)] #[plain(Token)] /// The secret of what is on offer.
+        token: [u8; 16],
+        #[at(16)] /// The descriptor's number in the exporter, or -1.
+        number: i64,
+        #[at(24)] #[plain(u64)] /// The allocation's id in the exporter.
+        allocation_id: u64,
+    }
+
+    /// What the exporter's ledger, a sealed file in memory, says of one offer.
+    ///
+    /// It is written before the handle exists and removed before the descriptor is closed. So who
+    /// fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds all
+    /// three fields in the entry, has fetched the descriptor that was offered.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct TableEntry {
+        /// The number that the offered descriptor has in the exporter; none where it keeps none open.
+        fd: Option<i32>,
+    }
+}
+
+impl TableEntry {
+    /// The entry's bytes.
+    pub fn encode(&self) -> [u8; TABLE_ENTRY_BYTES] {
+        let number = i64::from(self.fd.unwrap_or(NO_FD));
+        let bytes = TableEntryBytes {
+            token: [0; 16],
+            number,
+            allocation_id: 0,
+        };
+        bytes.with_plain(self).wire()
+    }
+
+    /// The entry that these bytes are; none of a free place, which is all zeros.
+    pub fn decode(bytes: &[u8; TABLE_ENTRY_BYTES]) -> Option<Self> {
+        if *bytes == [0; TABLE_ENTRY_BYTES] {
+            return None;
+        }
+        let bytes = TableEntryBytes::of_wire(bytes);
+        let fd = match i32::try_from(bytes.number).ok()? {
+            NO_FD => None,
+            fd => Some(fd),
+        };
+        Some(bytes.fields_with(fd))
+    }
 }

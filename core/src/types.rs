@@ -1,7 +1,10 @@
 //! The ways of sharing, and the bits that announce them in a handle.
 
 use bitflags::bitflags;
+use core::array;
 use core::fmt;
+use core::iter::Flatten;
+use core::ops::Deref;
 
 /// A way of sharing memory between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,8 +18,70 @@ pub enum HandleType {
     Fabric,
 }
 
-/// Some of the types, each at most once.
-pub type TypeList = heapless::Vec<HandleType, 3>;
+/// Some of the types, each at most once, in an order. It is used as a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeList(heapless::Vec<HandleType, 3>);
+
+impl TypeList {
+    /// None of them.
+    pub const fn new() -> Self {
+        Self(heapless::Vec::new())
+    }
+
+    /// Puts a type behind the others.
+    ///
+    /// # Errors
+    ///
+    /// Gives the type back where it is in the list already.
+    pub fn push(&mut self, handle_type: HandleType) -> Result<(), HandleType> {
+        if self.contains(&handle_type) {
+            return Err(handle_type);
+        }
+        self.0.push(handle_type)
+    }
+
+    /// The types, in their order.
+    pub fn as_slice(&self) -> &[HandleType] {
+        &self.0
+    }
+
+    /// Keeps only the types of which `keep` is true.
+    pub fn retain(&mut self, keep: impl FnMut(&HandleType) -> bool) {
+        self.0.retain(keep);
+    }
+}
+
+impl IntoIterator for TypeList {
+    type Item = HandleType;
+    type IntoIter = Flatten<array::IntoIter<Option<HandleType>, 3>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let mut types = self.0.into_iter();
+        [types.next(), types.next(), types.next()]
+            .into_iter()
+            .flatten()
+    }
+}
+
+impl Deref for TypeList {
+    type Target = [HandleType];
+
+    fn deref(&self) -> &[HandleType] {
+        self.as_slice()
+    }
+}
+
+/// Each type counts where it comes first.
+impl FromIterator<HandleType> for TypeList {
+    fn from_iter<I: IntoIterator<Item = HandleType>>(types: I) -> Self {
+        let mut list = Self::new();
+        for handle_type in types {
+            // One that is there already stays where it is.
+            let _ = list.push(handle_type);
+        }
+        list
+    }
+}
 
 impl HandleType {
     /// All types, in the order of their bits. This is no order of preference.
@@ -97,42 +162,5 @@ bitflags! {
         const HOST_NUMA = 4;
         /// The handle describes a multicast object (`cuMulticastCreate`).
         const MULTICAST = 8;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::format;
-
-    #[test]
-    fn a_type_is_found_by_its_name_in_any_spelling() {
-        for handle_type in HandleType::ALL {
-            assert_eq!(HandleType::from_name(handle_type.name()), Some(handle_type));
-        }
-        for name in ["posix-fd", "POSIX_FD", "posixfd", "PosixFd"] {
-            assert_eq!(HandleType::from_name(name), Some(HandleType::PosixFd));
-        }
-        for name in ["", "-", "posix", "posixfds", "posix fd", "fd", "ﬁ"] {
-            assert_eq!(HandleType::from_name(name), None, "{name:?}");
-        }
-    }
-
-    #[test]
-    fn a_set_lists_its_types_in_order() {
-        for bits in 0..8 {
-            let set = TypeFlags::from_bits_truncate(bits);
-            let list = set.types();
-            assert!(list.is_sorted());
-            let again = list
-                .iter()
-                .fold(TypeFlags::empty(), |all, one| all | one.flag());
-            assert_eq!(again, set);
-        }
-    }
-
-    #[test]
-    fn a_type_obeys_the_width_of_a_table() {
-        assert_eq!(format!("{:>12}|", HandleType::Fabric), "      Fabric|");
     }
 }

@@ -1,4 +1,5 @@
-//! What holds for all handles, all messages, and all bytes.
+//! What holds for all handles and all bytes. Bytes near the border of what is accepted are the fuzz
+//! targets' business, whose seeds replay in `cargo test`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 // Not every test program uses every sample.
@@ -7,8 +8,8 @@ mod samples;
 
 use gpuipc_core::{
     ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, HostId,
-    LedgerEntry, ProcessId, RegisteredFields, RegisteredMemoryRef, Reply, ReplyStatus, Request,
-    RequestKind, Ticket, Token, TransportInfo, Window, checksum_of,
+    LedgerEntry, ProcessId, RegisteredFields, RegisteredMemoryRef, Reply, Request, Ticket, Token,
+    TransportInfo, Window,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -221,22 +222,6 @@ fn registered() -> impl Strategy<Value = samples::Registered> {
     )
 }
 
-fn repaired(mut bytes: [u8; HANDLE_BYTES]) -> [u8; HANDLE_BYTES] {
-    let sum = checksum_of(&bytes);
-    bytes[188..192].copy_from_slice(&sum.to_le_bytes());
-    bytes
-}
-
-/// Decoding does not panic, and what it accepts is kept to the last bit.
-fn decode_any(bytes: &[u8; HANDLE_BYTES]) {
-    if let Ok(handle) = GpuIpcMemHandle::decode(bytes) {
-        assert_eq!(&handle.encode(), bytes);
-        // Nor do the accessors, and what they give is a valid handle again.
-        let again = GpuIpcMemHandle::new(&handle.fields()).map(|handle| handle.fields());
-        assert_eq!(again, Ok(handle.fields()));
-    }
-}
-
 #[test]
 fn every_flipped_bit_of_every_sample_is_refused() {
     for sample in samples::all() {
@@ -261,13 +246,6 @@ proptest! {
         prop_assert_eq!(decoded.fields(), fields);
         prop_assert_eq!(decoded.encode(), handle.encode());
         prop_assert_eq!(decoded.types().types().len() as u32, decoded.types().bits().count_ones());
-    }
-
-    #[test]
-    fn a_flipped_bit_is_refused(fields in valid(), bit in 0..8 * HANDLE_BYTES) {
-        let mut bytes = GpuIpcMemHandle::new(&fields).unwrap().encode();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(GpuIpcMemHandle::decode(&bytes).is_err());
     }
 
     #[test]
@@ -301,95 +279,5 @@ proptest! {
             ..sent
         };
         prop_assert_eq!(again.encode(), bytes);
-    }
-
-    #[test]
-    fn a_registered_memory_with_a_flipped_bit_or_cut_off_is_refused(
-        sent in registered(),
-        place in any::<prop::sample::Index>(),
-        bit in 0..8_u8,
-    ) {
-        let mut bytes = sent.encode();
-        let at = place.index(bytes.len());
-        prop_assert!(RegisteredMemoryRef::decode(&bytes[..at]).is_err());
-        bytes[at] ^= 1_u8 << bit;
-        prop_assert!(RegisteredMemoryRef::decode(&bytes).is_err());
-    }
-
-    /// Random bytes, but for what would end decoding at once.
-    #[test]
-    fn random_bytes_with_a_right_checksum_are_refused_or_kept(
-        lines in [line(), line(), line(), line(), line(), line()],
-        version in 1..4_u8,
-        types in any::<u8>(),
-        attributes in any::<u8>(),
-    ) {
-        let mut bytes: [u8; HANDLE_BYTES] = lines.concat().try_into().unwrap();
-        bytes[..9].copy_from_slice(&[b'G', b'I', b'P', b'C', version, 1, 1, types, attributes]);
-        decode_any(&repaired(bytes));
-    }
-
-    /// A few changed bytes of a valid handle: near the border of what is accepted.
-    #[test]
-    fn changed_bytes_with_a_right_checksum_are_refused_or_kept(
-        fields in valid(),
-        version in 1..3_u8,
-        changes in proptest::collection::vec((0..HANDLE_BYTES, any::<u8>()), 0..4),
-    ) {
-        let mut bytes = GpuIpcMemHandle::new(&fields).unwrap().encode();
-        bytes[4] = version;
-        for (at, byte) in changes {
-            bytes[at] = byte;
-        }
-        decode_any(&repaired(bytes));
-    }
-
-    #[test]
-    fn any_request_arrives(
-        fetch in any::<bool>(),
-        id in any::<u64>(),
-        allocation_id in any::<u64>(),
-        token in any::<[u8; 16]>(),
-    ) {
-        let kind = if fetch { RequestKind::FetchFd } else { RequestKind::CheckMemory };
-        let sent = Request { kind, id, allocation_id, token: Token::new(token) };
-        prop_assert_eq!(Request::decode(&sent.encode()), Ok(sent));
-    }
-
-    #[test]
-    fn any_reply_arrives(
-        busy in any::<bool>(),
-        id in any::<u64>(),
-        allocation_id in any::<u64>(),
-        detail in any::<u32>(),
-        pointer in any::<u64>(),
-        size in any::<u64>(),
-    ) {
-        let status = if busy { ReplyStatus::Busy } else { ReplyStatus::CheckFailed };
-        let sent = Reply { status, id, allocation_id, detail, pointer, size };
-        prop_assert_eq!(Reply::decode(&sent.encode()), Ok(sent));
-    }
-
-    /// What is accepted is kept to the last bit.
-    #[test]
-    fn changed_messages_are_refused_or_kept(
-        reply in any::<bool>(),
-        changes in proptest::collection::vec((0..64_usize, any::<u8>()), 0..6),
-    ) {
-        let mut bytes = if reply {
-            Reply { status: ReplyStatus::NoFd, id: 1, allocation_id: 2, detail: 0, pointer: 0, size: 0 }.encode()
-        } else {
-            let kind = RequestKind::FetchFd;
-            Request { kind, id: 1, allocation_id: 2, token: samples::TOKEN }.encode()
-        };
-        for (at, byte) in changes {
-            bytes[at] = byte;
-        }
-        if let Ok(request) = Request::decode(&bytes) {
-            prop_assert_eq!(request.encode(), bytes);
-        }
-        if let Ok(reply) = Reply::decode(&bytes) {
-            prop_assert_eq!(reply.encode(), bytes);
-        }
     }
 }

@@ -2,8 +2,8 @@
 #![no_main]
 
 use gpuipc_fuzz::change::Random;
+use gpuipc_fuzz::checker::HANDLE as BYTES;
 use gpuipc_fuzz::decode;
-use gpuipc_fuzz::slow::handle::BYTES;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 
 // What libFuzzer itself costs is shared by many handles.

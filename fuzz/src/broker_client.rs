@@ -11,7 +11,6 @@
 use crate::broker_server::{Step, steps};
 use crate::machine::exporter::{Exporter, exporter};
 use crate::machine::{Held, alone, driver, socket};
-use crate::slow::message::{read_reply, read_request};
 use gpuipc::{Error, GpuIpcMemHandle, ImportOptions, Ipc};
 use gpuipc_core::{HandleType, Reply, ReplyStatus, Request, RequestKind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -205,7 +204,7 @@ impl Liar {
     /// Whether the connection goes on.
     fn hear(&mut self, at: usize) -> bool {
         let heard = socket::receive(&self.clients[at], Duration::ZERO);
-        let Some(request) = heard.and_then(|(bytes, _)| read_request(&bytes).ok()) else {
+        let Some(request) = heard.and_then(|(bytes, _)| Request::decode(&bytes).ok()) else {
             return false;
         };
         loop {
@@ -252,7 +251,7 @@ impl Liar {
         let count = usize::from(step.which >> 4 & 3);
         let answers =
             |reply: &Reply| (reply.id, reply.allocation_id) == (request.id, request.allocation_id);
-        let reply = read_reply(&bytes).ok().filter(answers);
+        let reply = Reply::decode(&bytes).ok().filter(answers);
         let said = reply.map(|reply| reply.status);
         self.truth.memory |= said == Some(ReplyStatus::FdAttached) && count == 1 && kind > 0;
         self.truth.unchanged |= said == Some(ReplyStatus::MemoryUnchanged);

@@ -1,7 +1,6 @@
 //! Any bytes against the broker's messages.
 
-use crate::slow::AllBroken;
-use crate::slow::message::{self as slow, BYTES, Refused};
+use crate::checker::{Format, REPLIES, REQUESTS, judge, number};
 use gpuipc_core::{MessageError, Reply, Request, Token};
 use std::fmt::Debug;
 
@@ -9,7 +8,7 @@ use std::fmt::Debug;
 ///
 /// # Panics
 ///
-/// If gpuipc-core and the slow decoder disagree, or a promise of the messages does not hold.
+/// If gpuipc-core and the checker disagree, or a promise of the messages does not hold.
 pub fn run(data: &[u8]) {
     look(data);
     look(&repaired(data, b"GIPQ"));
@@ -17,66 +16,67 @@ pub fn run(data: &[u8]) {
 }
 
 /// The bytes with the length, magic and version of a message. Everything else stays as it is.
-pub fn repaired(data: &[u8], magic: &[u8; 4]) -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    let kept = data.len().min(BYTES);
+pub fn repaired(data: &[u8], magic: &[u8; 4]) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    let kept = data.len().min(64);
     bytes[..kept].copy_from_slice(&data[..kept]);
     bytes[..4].copy_from_slice(magic);
     bytes[4] = 1;
     bytes
 }
 
-/// Decodes the bytes as either message with both decoders and compares. True if they are one.
+/// Decodes the bytes as either message and has the checker judge them. True if they are one.
 ///
 /// # Panics
 ///
 /// As [`run`].
 pub fn look(bytes: &[u8]) -> bool {
-    let request = Request::decode(bytes);
-    let reply = Reply::decode(bytes);
-    same(&request, &slow::read_request(bytes), bytes);
-    same(&reply, &slow::read_reply(bytes), bytes);
-    if let Ok(request) = &request {
+    let request = judged_alike(Request::decode(bytes), &REQUESTS, bytes);
+    let reply = judged_alike(Reply::decode(bytes), &REPLIES, bytes);
+    if let Some(request) = request {
         assert_eq!(request.encode(), bytes, "encoding gives the same bytes");
-        keeps_secret(request);
+        let numbers = [request.id, request.allocation_id];
+        assert_eq!(numbers, [8, 16].map(|at| number(bytes, at, 8)));
+        assert_eq!(u64::from(request.kind as u8), number(bytes, 5, 1));
+        assert_eq!(request.token.as_bytes(), &bytes[24..40]);
+        keeps_secret(&request);
     }
-    if let Ok(reply) = &reply {
+    if let Some(reply) = reply {
         assert_eq!(reply.encode(), bytes, "encoding gives the same bytes");
+        let numbers = [reply.id, reply.allocation_id, reply.pointer, reply.size];
+        assert_eq!(numbers, [8, 16, 32, 40].map(|at| number(bytes, at, 8)));
+        assert_eq!(u64::from(reply.status as u8), number(bytes, 5, 1));
+        assert_eq!(u64::from(reply.detail), number(bytes, 24, 4));
     }
-    let is_message = request.is_ok() || reply.is_ok();
-    assert!(request.is_err() || reply.is_err(), "never both");
-    is_message
+    assert!(request.is_none() || reply.is_none(), "never both");
+    request.is_some() || reply.is_some()
 }
 
-fn same<T: Debug + PartialEq>(
-    decoded: &Result<T, MessageError>,
-    slow: &Result<T, Refused>,
+fn judged_alike<T: Debug>(
+    decoded: Result<T, MessageError>,
+    format: &Format,
     bytes: &[u8],
-) {
-    let same = match (decoded, slow) {
-        (Ok(message), Ok(slow)) => message == slow,
-        (Err(error), Err(refused)) => same_cause(error, refused, bytes),
-        _ => false,
+) -> Option<T> {
+    let broken = judge(format, bytes);
+    let right = match &decoded {
+        Ok(_) => broken.is_empty(),
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            let (name, value) = match *error {
+                MessageError::Length { .. } => ("length of all", 0),
+                MessageError::Magic { got } => ("magic", got.into()),
+                MessageError::Version { got } => ("version", got.into()),
+                MessageError::Field { field, value, .. } => (field, value),
+                _ => panic!("an error that the checker does not know: {error:?}"),
+            };
+            broken.contains(&(0, name, value))
+        }
     };
     assert!(
-        same,
-        "gpuipc-core: {decoded:?}\nslow decoder: {slow:?}\nbytes: {bytes:02x?}"
+        right,
+        "gpuipc-core: {decoded:?}\nchecker: {broken:?}\nbytes: {bytes:02x?}"
     );
-}
-
-/// The error names a rule that the bytes do break, with the value that they have.
-fn same_cause(error: &MessageError, refused: &Refused, bytes: &[u8]) -> bool {
-    assert!(!error.to_string().is_empty());
-    match (error, refused) {
-        (MessageError::Length { got }, Refused::Length) => *got == bytes.len(),
-        (MessageError::Magic { got }, Refused::Magic) => got.to_le_bytes() == bytes[..4],
-        (MessageError::Version { got }, Refused::Version) => *got == bytes[4],
-        (MessageError::Field { field, value, .. }, Refused::Fields(broken)) => {
-            assert_ne!(*broken, AllBroken::default());
-            broken.has(field, *value)
-        }
-        _ => false,
-    }
+    decoded.ok()
 }
 
 /// The `Debug` text stays the same when the token changes, so it cannot show it in any spelling.

@@ -5,9 +5,8 @@
 //! The input is steps: see [`Step`].
 
 use crate::machine::{Held, alone, driver, socket};
-use crate::slow::message::{read_reply, read_request};
 use gpuipc::{Buffer, ExportOptions, Exported, GpuIpcMemHandle, Ipc, Memory};
-use gpuipc_core::{ReplyStatus, Request, RequestKind, Ticket};
+use gpuipc_core::{Reply, ReplyStatus, Request, RequestKind, Ticket};
 use rustix::net::{Shutdown, connect, shutdown};
 use std::fs::File;
 use std::net::TcpStream;
@@ -240,7 +239,7 @@ impl Broker {
             request.kind == RequestKind::FetchFd
                 && (request.allocation_id, request.token) == (id, token)
         };
-        let request = read_request(bytes).ok().filter(is_right);
+        let request = Request::decode(bytes).ok().filter(is_right);
         // What comes with descriptors is refused, whatever it says.
         client.right.extend(
             request
@@ -267,7 +266,7 @@ impl Broker {
             self.clients[at] = None;
             return;
         }
-        let reply = read_reply(&bytes).expect("the broker sends replies");
+        let reply = Reply::decode(&bytes).expect("the broker sends replies");
         assert_eq!(
             fds.len(),
             usize::from(reply.status == ReplyStatus::FdAttached)
@@ -285,7 +284,7 @@ impl Broker {
             panic!("nobody reads the request {time:?} after the start: {errno}");
         }
         let (bytes, fds) = socket::receive(socket, PATIENCE).expect("an answer in time");
-        let reply = read_reply(&bytes).expect("a reply");
+        let reply = Reply::decode(&bytes).expect("a reply");
         assert_eq!(reply.id, request.id);
         assert_eq!(reply.allocation_id, request.allocation_id);
         let (expected, count) = match request.kind {

@@ -4,10 +4,12 @@
 //!
 //! The input is steps of 12 bytes each: see [`Step`].
 
+use crate::checker::{HANDLE as BYTES, seal};
 use crate::machine::exporter::{Exporter, Offered, exporter};
 use crate::machine::{Held, alone, driver};
-use crate::slow::handle::{BYTES, seal};
-use gpuipc::{Access, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc};
+use gpuipc::{
+    Access, Buffer, ExportOptions, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc, Memory,
+};
 use gpuipc_core::HandleType;
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -25,7 +27,9 @@ const SLACK: Duration = Duration::from_secs(5);
 pub struct Step {
     /// 0 takes another memory's handles, 1 puts a number into one, 2 copies a part of another
     /// memory's handle, 3 removes, 4 doubles, 5 swaps handles, 6 imports, 7 lets go of a mapping,
-    /// 8 asks whether an import would work.
+    /// 8 asks whether an import would work, 9 gives a handle the ticket of another memory (a pool's
+    /// handles with tokens that are not the pool's), 10 imports and lets go in two threads while a
+    /// third one exports.
     pub what: u8,
     /// Lower half: which handle; upper half: how many bytes, less one (2: 16 times as many).
     pub which: u8,
@@ -146,12 +150,13 @@ impl Importer {
     fn take(&mut self, step: Step) {
         let (count, other) = (self.handles.len(), usize::from(step.at));
         let at = step.handle() % count.max(1);
-        match step.what % 9 {
+        match step.what % 11 {
             0 => return self.choose(step.number),
             6 => return self.import(step),
             7 if self.mems.is_empty() => return,
             7 => return drop(self.mems.swap_remove(step.handle() % self.mems.len())),
             8 => return self.ask(step),
+            10 => return self.at_once(step),
             _ if count == 0 => return,
             1 => put(
                 &mut self.handles[at],
@@ -164,6 +169,12 @@ impl Importer {
                 let start = other % BYTES;
                 let end = (start + 16 * (1 + usize::from(step.which >> 4))).min(BYTES);
                 self.handles[at][start..end].copy_from_slice(&from[start..end]);
+            }
+            9 => {
+                let from = self.offer(step.number).handles[0].encode();
+                self.handles[at][TICKET].copy_from_slice(&from[TICKET]);
+                let bit = u16::from_le_bytes([from[8], from[9]]) & 1;
+                self.handles[at][8] |= bit as u8;
             }
             3 => drop(self.handles.remove(at)),
             4 if count < 8 => self.handles.push(self.handles[at]),
@@ -234,6 +245,40 @@ impl Importer {
         }
     }
 
+    /// Imports of what another process offers, and of what a third thread has just exported here.
+    fn at_once(&self, step: Step) {
+        let offered = &self.offer(step.number).handles;
+        let options = &ImportOptions::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..4 {
+                        let mem = self.ipc.import(offered, options).expect("it is on offer");
+                        self.exporter.is_what_is_mapped(&mem, offered.clone());
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for memory in [Memory::VmmFd, Memory::CudaMalloc] {
+                    let buffer = Buffer::new(driver(), 0, memory, 2 << 20).expect("memory");
+                    let ptr = buffer.device_ptr();
+                    let options_of_export = ExportOptions::default();
+                    let exported = buffer.export(&self.ipc, 0, buffer.len(), &options_of_export);
+                    let exported = exported.expect("it can be exported");
+                    let mem = self
+                        .ipc
+                        .import(exported.handles(), options)
+                        .expect("own memory");
+                    assert_eq!(
+                        mem.device_ptr(),
+                        ptr,
+                        "in its own process memory has one address"
+                    );
+                }
+            });
+        });
+    }
+
     /// Maps nothing: the counters at the end say so.
     fn ask(&self, step: Step) {
         if let Some(handles) = self.decoded() {
@@ -243,6 +288,9 @@ impl Importer {
         }
     }
 }
+
+/// Where a handle's ticket lies.
+const TICKET: std::ops::Range<usize> = 256..320;
 
 /// Puts the lower bytes of a number into a handle.
 fn put(bytes: &mut [u8; BYTES], at: u16, more: u8, number: u64) {

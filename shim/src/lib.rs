@@ -68,6 +68,8 @@ mod device_memory;
 mod driver;
 mod error;
 mod export;
+#[doc(hidden)]
+pub mod fuzzing;
 mod identity;
 mod import;
 mod ipc;

@@ -70,7 +70,7 @@ impl Settings {
         })
     }
 
-    fn parse(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+    pub(crate) fn parse(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let given = |variable| value_of(variable).filter(|value| !value.is_empty());
         let types = match given(TYPES_VARIABLE) {
             None => DEFAULT_ORDER.into_iter().collect(),

@@ -3,30 +3,53 @@
 use crate::checksum::checksum_of_registered;
 use crate::handle::GpuIpcMemHandle;
 use crate::identity::{HostId, ProcessId};
-use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, TRANSPORT_BYTES, registered as at};
+use crate::layout::{HANDLE_BYTES, REGISTERED_HEADER_BYTES, TRANSPORT_BYTES, layout};
 use crate::registered::error::EncodeError;
-use crate::registered::header::Header;
 use crate::registered::transport::TransportInfo;
-use crate::registered::{MAX_HANDLES, MAX_TRANSPORTS, rules};
+use crate::registered::{
+    MAGIC, MAX_HANDLES, MAX_TRANSPORTS, MIN_READER, REGISTERED_VERSION, rules,
+};
 
-/// All that a registered memory says beside its transports and handles.
-///
-/// The default makes none: a size is missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegisteredFields {
-    /// The buffer's address in its owner, for the owner to recognise its own buffer. For no one
-    /// else, and never a reason to touch that address: bytes that come in can say anything.
-    pub pointer: u64,
-    /// Bytes of the buffer, at least 1: as long as the handles' window.
-    pub size: u64,
-    /// The owner, which exported all handles.
-    pub process_id: ProcessId,
-    /// The owner's host.
-    pub host_id: HostId,
-    /// The owner's pid in its own namespace. For messages; it identifies nobody by itself.
-    pub pid: u32,
-    /// The inode of the owner's pid namespace.
-    pub pid_namespace: u32,
+layout! {
+    #[places(HeaderPlaces)]
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(crate) struct Header {
+        #[at(0)] /// The letters `GIPM`.
+        magic: u32,
+        #[at(4)] /// The version of the form that the writer has.
+        version: u8,
+        #[at(5)] /// The oldest version that may read the bytes.
+        min_reader: u8,
+        #[at(6)] /// T, 0 to 16.
+        transport_count: u16,
+        #[at(8)] /// N, 0 to 1048576.
+        handle_count: u32,
+        #[at(12)] #[plain(u32)] /// The owner's pid in its own namespace. For messages; it identifies nobody by itself.
+        pid: u32,
+        #[at(16)] #[plain(u64)] /// The buffer's address in its owner, for the owner to recognise its own buffer. For no one else, and never a reason to touch that address: bytes that come in can say anything.
+        pointer: u64,
+        #[at(24)] #[plain(u64)] /// Bytes of the buffer, at least 1: as long as the handles' window.
+        size: u64,
+        #[at(32)] #[plain(ProcessId)] /// The owner, which exported all handles.
+        process_id: [u8; 16],
+        #[at(48)] #[plain(HostId)] /// The owner's host.
+        host_id: [u8; 16],
+        #[at(64)] #[plain(u32)] /// The inode of the owner's pid namespace.
+        pid_namespace: u32,
+        #[at(68)] /// 0.
+        reserved: [u8; 56],
+        #[at(124)] /// CRC-32C of the other 124 bytes of the header, and of the transports.
+        checksum: u32,
+    }
+
+    /// All that a registered memory says beside its transports and handles.
+    ///
+    /// The default makes none: a size is missing.
+    ///
+    /// On the wire it is the first 128 bytes:
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct RegisteredFields {}
 }
 
 /// Bytes of a registered memory with so many transports and handles; none where there may not be so
@@ -90,7 +113,7 @@ impl RegisteredFields {
             .split_at_mut_checked(transport_bytes)
             .ok_or(too_short)?;
         for (place, info) in for_transports.as_chunks_mut().0.iter_mut().zip(transports) {
-            *place = info.encode();
+            *place = info.wire();
         }
         for (place, handle) in for_handles.as_chunks_mut().0.iter_mut().zip(handles) {
             *place = handle.encode();
@@ -98,9 +121,17 @@ impl RegisteredFields {
         // Allowed counts: they fit.
         let transport_count = u16::try_from(transports.len()).unwrap_or(u16::MAX);
         let handle_count = u32::try_from(handles.len()).unwrap_or(u32::MAX);
-        *header = Header::new(self, transport_count, handle_count).encode();
-        let sum = checksum_of_registered(header, for_transports);
-        at::CHECKSUM.put(header, sum.to_le_bytes());
+        let mut wire = Header {
+            magic: MAGIC,
+            version: REGISTERED_VERSION,
+            min_reader: MIN_READER,
+            transport_count,
+            handle_count,
+            ..Header::of_wire(&[0; REGISTERED_HEADER_BYTES])
+        }
+        .with_plain(self);
+        wire.checksum = checksum_of_registered(&wire.wire(), for_transports);
+        *header = wire.wire();
         Ok(needed)
     }
 }

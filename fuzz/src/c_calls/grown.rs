@@ -2,7 +2,7 @@
 
 use super::Op;
 use super::world::{FORM, HANDLES, World};
-use crate::slow::handle::BYTES;
+use crate::checker::HANDLE as BYTES;
 use gpuipc_c::attempts::{CAttempt, CError};
 use gpuipc_c::border::{buffer, export, library, mem, outlook, registered, reservation};
 use gpuipc_c::objects::Reservation;

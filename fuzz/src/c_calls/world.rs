@@ -3,7 +3,7 @@
 use super::Op;
 use super::grown::Extra;
 use super::hold::Hold;
-use crate::slow::handle::{BYTES, seal};
+use crate::checker::{HANDLE as BYTES, seal};
 use core::ffi::{CStr, c_char};
 use gpuipc::{Driver, IpcOptions, Trust};
 use gpuipc_c::attempts::{CAttempt, CError};

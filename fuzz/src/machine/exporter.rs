@@ -4,7 +4,7 @@
 //! socket for this process: whoever connects to it finds that process behind it.
 
 use super::{driver, socket};
-use crate::slow::handle::BYTES;
+use crate::checker::HANDLE as BYTES;
 use gpuipc::{Buffer, Error, ExportOptions, GpuIpcMem, Ipc, Memory};
 use gpuipc_core::{Endpoint, GpuIpcMemHandle};
 use rustix::net::{bind, listen};

@@ -1,17 +1,11 @@
-//! The seeds of all fuzz targets: made, replayed, and changed at random.
+//! The seeds of all fuzz targets: replayed, and changed at random.
 #![allow(clippy::unwrap_used)]
 
 mod changed;
-mod made;
-mod made_broker_client;
-mod made_broker_server;
-mod made_driver_calls;
-mod made_import;
-mod made_registered;
 mod replay;
 
 use gpuipc_fuzz::{
-    broker_client, broker_message, broker_server, c_calls, decode, driver_calls, import,
+    broker_client, broker_message, broker_server, c_calls, decode, driver_calls, import, parsers,
     registered_memory, round_trip,
 };
 use std::path::{Path, PathBuf};
@@ -39,6 +33,10 @@ const REGISTERED_MEMORY: Target = Target {
     name: "registered_memory",
     run: registered_memory::run,
 };
+const PARSERS: Target = Target {
+    name: "parsers",
+    run: parsers::run,
+};
 const C_CALLS: Target = Target {
     name: "c_calls",
     run: c_calls::run,
@@ -59,7 +57,7 @@ const DRIVER_CALLS: Target = Target {
     name: "driver_calls",
     run: driver_calls::run,
 };
-const TARGETS: [Target; 9] = [
+const TARGETS: [Target; 10] = [
     DRIVER_CALLS,
     BROKER_CLIENT,
     BROKER_SERVER,
@@ -67,6 +65,7 @@ const TARGETS: [Target; 9] = [
     ROUND_TRIP,
     BROKER_MESSAGE,
     REGISTERED_MEMORY,
+    PARSERS,
     C_CALLS,
     IMPORT,
 ];

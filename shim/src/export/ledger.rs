@@ -19,7 +19,7 @@ use crate::identity;
 use crate::private_fd::PrivateFd;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use gpuipc_core::{LedgerEntry, Ticket, Token};
+use gpuipc_core::{LedgerEntry, TABLE_ENTRY_BYTES as SLOT_BYTES, TableEntry, Ticket, Token};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
@@ -28,8 +28,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a slot: the token, and which descriptor it is for.
-const SLOT_BYTES: usize = 32;
 /// Offers with a descriptor at one time; more have no slot, and are only to be
 /// had from the broker. The file is sparse: a page is taken when it is used.
 const SLOTS: u32 = 65_536;
@@ -129,7 +127,7 @@ impl Ledger {
             }
         };
         let words = self.words.get(slot as usize)?;
-        for (word, value) in words.iter().zip(slot_words(token, fd, allocation_id)) {
+        for (word, value) in words.iter().zip(slot_words(*token, fd, allocation_id)) {
             word.store(value, Ordering::Release);
         }
         Some(Entry {
@@ -139,27 +137,17 @@ impl Ledger {
     }
 }
 
-/// A slot's bytes: the token; the descriptor's number, or -1, as 8 bytes; the
-/// allocation's id.
-fn slot_bytes(token: &Token, fd: Option<i32>, allocation_id: u64) -> [u8; SLOT_BYTES] {
-    let mut bytes = [0; SLOT_BYTES];
-    let number = i64::from(fd.unwrap_or(-1));
-    bytes[..16].copy_from_slice(token.as_bytes());
-    bytes[16..24].copy_from_slice(&number.to_le_bytes());
-    bytes[24..].copy_from_slice(&allocation_id.to_le_bytes());
-    bytes
-}
-
-/// The same as words, in memory order.
-fn slot_words(token: &Token, fd: Option<i32>, allocation_id: u64) -> [u64; 4] {
-    let bytes = slot_bytes(token, fd, allocation_id);
+/// A slot's bytes as words, in memory order.
+fn slot_words(token: Token, fd: Option<i32>, allocation_id: u64) -> [u64; 4] {
+    let bytes = TableEntry {
+        token,
+        allocation_id,
+        fd,
+    }
+    .encode();
     let mut words = [0; 4];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = bytes
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte))
-            .to_le();
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_ne_bytes(*bytes);
     }
     words
 }
@@ -187,15 +175,12 @@ pub(crate) fn maker_of_entry(
     let mut bytes = [0; SLOT_BYTES];
     let at = u64::from(entry.slot) * SLOT_BYTES as u64;
     let read = pread(ledger, &mut bytes, at)?;
-    let wanted = slot_bytes(&ticket.token, ticket.fd, allocation_id);
-    let (token, rest) = bytes.split_at(16);
-    let mut found = [0; 16];
-    found.copy_from_slice(token);
-    // A free slot is all zeros, as a forged ticket may be, too.
-    let right = read == bytes.len()
-        && bytes != [0; SLOT_BYTES]
-        && ticket.token.matches(&Token::new(found))
-        && rest == &wanted[16..];
+    let wanted = TableEntry {
+        token: ticket.token,
+        allocation_id,
+        fd: ticket.fd,
+    };
+    let right = read == bytes.len() && TableEntry::decode(&bytes) == Some(wanted);
     Ok(right.then_some(stat.st_uid))
 }
 

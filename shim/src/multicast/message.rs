@@ -4,34 +4,10 @@ use super::team::Fault;
 use super::unavailable::Stage;
 use crate::attempt::Code;
 use crate::sys::CuResult;
+use gpuipc_core::MulticastMessage;
 
 /// Bytes of every message between members.
-pub const MESSAGE_BYTES: usize = 88;
-
-const MAGIC: &[u8; 4] = b"GIMC";
-const VERSION: u8 = 1;
-
-/// Layout of a message. What is not named is zero.
-mod field {
-    use core::ops::Range;
-    pub(super) const MAGIC: Range<usize> = 0..4;
-    pub(super) const VERSION: usize = 4;
-    pub(super) const ROUND: usize = 5;
-    pub(super) const STAGE: usize = 6;
-    /// 0 is none.
-    pub(super) const FAULT: usize = 7;
-    pub(super) const RANK: Range<usize> = 8..12;
-    pub(super) const SIZE: Range<usize> = 12..16;
-    pub(super) const SEQUENCE: Range<usize> = 16..24;
-    pub(super) const CREATOR: Range<usize> = 24..40;
-    pub(super) const OBJECT: Range<usize> = 40..48;
-    pub(super) const OFFSET: Range<usize> = 48..56;
-    pub(super) const LENGTH: Range<usize> = 56..64;
-    pub(super) const FAULTY: Range<usize> = 64..68;
-    pub(super) const FAULT_STAGE: usize = 68;
-    pub(super) const CODE_KIND: usize = 69;
-    pub(super) const CODE: Range<usize> = 72..76;
-}
+pub const MESSAGE_BYTES: usize = gpuipc_core::MULTICAST_MESSAGE_BYTES;
 
 /// The first exchange of an agreement, or the second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,105 +50,82 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn encode(&self) -> [u8; MESSAGE_BYTES] {
-        let mut bytes = [0; MESSAGE_BYTES];
-        let Common {
-            round,
-            stage,
-            size,
-            sequence,
-            object: (creator, object),
-            offset,
-            length,
-        } = self.common;
-        bytes[field::MAGIC].copy_from_slice(MAGIC);
-        bytes[field::VERSION] = VERSION;
-        bytes[field::ROUND] = round as u8;
-        bytes[field::STAGE] = stage.number();
-        bytes[field::RANK].copy_from_slice(&self.rank.to_le_bytes());
-        bytes[field::SIZE].copy_from_slice(&size.to_le_bytes());
-        bytes[field::SEQUENCE].copy_from_slice(&sequence.to_le_bytes());
-        bytes[field::CREATOR].copy_from_slice(&creator);
-        bytes[field::OBJECT].copy_from_slice(&object.to_le_bytes());
-        bytes[field::OFFSET].copy_from_slice(&offset.to_le_bytes());
-        bytes[field::LENGTH].copy_from_slice(&length.to_le_bytes());
-        let Some(Finding { member, fault }) = self.finding else {
-            return bytes;
+        let common = self.common;
+        let mut numbers = MulticastMessage {
+            round: common.round as u8,
+            stage: common.stage.number(),
+            rank: self.rank,
+            size: common.size,
+            sequence: common.sequence,
+            creator: common.object.0,
+            object: common.object.1,
+            offset: common.offset,
+            length: common.length,
+            ..MulticastMessage::default()
         };
-        bytes[field::FAULTY].copy_from_slice(&member.to_le_bytes());
-        bytes[field::FAULT] = match fault {
-            Fault::Gone => 1,
-            Fault::Silent => 2,
-            Fault::OutOfStep => 3,
-            Fault::Unreadable => 4,
-            Fault::Failed { stage, code } => {
-                let (kind, code) = match code {
-                    Code::None => (0, 0),
-                    Code::Driver(code) => (1, code.0),
-                    Code::MissingSymbol(version) => (2, version),
-                    Code::Os(errno) => (3, errno.cast_unsigned()),
-                };
-                bytes[field::FAULT_STAGE] = stage.number();
-                bytes[field::CODE_KIND] = kind;
-                bytes[field::CODE].copy_from_slice(&code.to_le_bytes());
-                5
-            }
-        };
-        bytes
+        if let Some(Finding { member, fault }) = self.finding {
+            numbers.faulty = member;
+            numbers.fault = match fault {
+                Fault::Gone => 1,
+                Fault::Silent => 2,
+                Fault::OutOfStep => 3,
+                Fault::Unreadable => 4,
+                Fault::Failed { stage, code } => {
+                    numbers.fault_stage = stage.number();
+                    (numbers.code_kind, numbers.code) = match code {
+                        Code::None => (0, 0),
+                        Code::Driver(code) => (1, code.0),
+                        Code::MissingSymbol(version) => (2, version),
+                        Code::Os(errno) => (3, errno.cast_unsigned()),
+                    };
+                    5
+                }
+            };
+        }
+        numbers.encode()
     }
 
     /// Any bytes give a message or `None`.
     pub(super) fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<Self> {
-        if &bytes[field::MAGIC] != MAGIC || bytes[field::VERSION] != VERSION {
-            return None;
-        }
-        let small = |at: core::ops::Range<usize>| bytes[at].try_into().map(u32::from_le_bytes).ok();
-        let large = |at: core::ops::Range<usize>| bytes[at].try_into().map(u64::from_le_bytes).ok();
-        let round = match bytes[field::ROUND] {
-            1 => Round::Vote,
-            2 => Round::Verdict,
-            _ => return None,
-        };
-        let fault = match bytes[field::FAULT] {
+        let numbers = MulticastMessage::decode(bytes)?;
+        let fault = match numbers.fault {
             0 => None,
             1 => Some(Fault::Gone),
             2 => Some(Fault::Silent),
             3 => Some(Fault::OutOfStep),
             4 => Some(Fault::Unreadable),
-            5 => {
-                let code = small(field::CODE)?;
-                Some(Fault::Failed {
-                    stage: Stage::from_number(bytes[field::FAULT_STAGE])?,
-                    code: match bytes[field::CODE_KIND] {
-                        0 => Code::None,
-                        1 => Code::Driver(CuResult(code)),
-                        2 => Code::MissingSymbol(code),
-                        3 => Code::Os(code.cast_signed()),
-                        _ => return None,
-                    },
-                })
-            }
+            5 => Some(Fault::Failed {
+                stage: Stage::from_number(numbers.fault_stage)?,
+                code: match (numbers.code_kind, numbers.code) {
+                    (0, _) => Code::None,
+                    (1, code) => Code::Driver(CuResult(code)),
+                    (2, code) => Code::MissingSymbol(code),
+                    (3, code) => Code::Os(code.cast_signed()),
+                    _ => return None,
+                },
+            }),
             _ => return None,
         };
-        let (size, faulty) = (small(field::SIZE)?, small(field::FAULTY)?);
-        if fault.is_some() && faulty >= size {
+        if fault.is_some() && numbers.faulty >= numbers.size {
             return None;
         }
         Some(Self {
             common: Common {
-                round,
-                stage: Stage::from_number(bytes[field::STAGE])?,
-                size,
-                sequence: large(field::SEQUENCE)?,
-                object: (
-                    bytes[field::CREATOR].try_into().ok()?,
-                    large(field::OBJECT)?,
-                ),
-                offset: large(field::OFFSET)?,
-                length: large(field::LENGTH)?,
+                round: match numbers.round {
+                    1 => Round::Vote,
+                    2 => Round::Verdict,
+                    _ => return None,
+                },
+                stage: Stage::from_number(numbers.stage)?,
+                size: numbers.size,
+                sequence: numbers.sequence,
+                object: (numbers.creator, numbers.object),
+                offset: numbers.offset,
+                length: numbers.length,
             },
-            rank: small(field::RANK)?,
+            rank: numbers.rank,
             finding: fault.map(|fault| Finding {
-                member: faulty,
+                member: numbers.faulty,
                 fault,
             }),
         })

@@ -83,6 +83,11 @@ use crate::ipc::Ipc;
 use crate::options::{ExportOptions, ImportOptions};
 use gpuipc_core::GpuIpcMemHandle;
 
+/// The message that these bytes are, encoded again: for the fuzz targets.
+pub(crate) fn decoded(bytes: &[u8; MESSAGE_BYTES]) -> Option<[u8; MESSAGE_BYTES]> {
+    message::Message::decode(bytes).map(|message| message.encode())
+}
+
 impl Ipc {
     /// Makes a multicast object for `num_devices` members, one GPU each, and
     /// offers it. It has room for `size` bytes of each member's memory, rounded

@@ -1,0 +1,44 @@
+//! What the fuzz targets reach and nobody else: parsers of bytes and texts that come from outside.
+
+use crate::error::Error;
+use crate::multicast::decoded;
+use crate::options::{Settings, Trust};
+use gpuipc_core::{HandleType, LedgerEntry, MULTICAST_MESSAGE_BYTES, Ticket};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// A member's message, decoded and encoded again.
+pub fn multicast_message(
+    bytes: &[u8; MULTICAST_MESSAGE_BYTES],
+) -> Option<[u8; MULTICAST_MESSAGE_BYTES]> {
+    decoded(bytes)
+}
+
+/// Who made the ledger, if it says that the ticket's offer lives.
+///
+/// # Errors
+/// What the system calls give.
+pub fn maker_of_entry(
+    ledger: &OwnedFd,
+    ticket: &Ticket,
+    allocation_id: u64,
+    entry: &LedgerEntry,
+) -> rustix::io::Result<Option<u32>> {
+    crate::export::ledger::maker_of_entry(ledger, ticket, allocation_id, entry)
+}
+
+/// A number in a text of /proc: in the line that starts with `name`, the word at `at`.
+pub fn word_of_proc(text: &str, name: &str, at: usize) -> Option<u32> {
+    crate::import::pidfd::word(text, name, at)
+}
+
+/// Types, timeout and trust of the environment's variables with these values.
+///
+/// # Errors
+/// [`Error::Setting`].
+pub fn settings(
+    value_of: impl Fn(&str) -> Option<String>,
+) -> Result<(Vec<HandleType>, Duration, Trust), Error> {
+    let settings = Settings::parse(value_of)?;
+    Ok((settings.types.to_vec(), settings.timeout, settings.trust))
+}
