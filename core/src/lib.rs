@@ -17,6 +17,7 @@
 //! | `identity`, `token`, `types` | names, secrets, ways of sharing | know where they lie in a handle |
 //! | `slot`, `ticket` | the 64-byte lines that hold what the driver or the broker needs; the ledger's entry | know which slot is in use |
 //! | `handle` | the handle, its plain form, its accessors | exist with wrong content |
+//! | `same_allocation` | whether two handles are of one allocation | know who asks, and why |
 //! | `rules` | every rule that a handle must keep, in one list | know about bytes on the wire |
 //! | `registered` | a buffer of a runtime: its handles and other transports | know what a transport means |
 //! | `message` | the broker's messages | send, receive, wait |
@@ -54,6 +55,7 @@ mod message;
 mod multicast;
 mod registered;
 mod rules;
+mod same_allocation;
 mod slot;
 mod status;
 mod ticket;

@@ -106,16 +106,15 @@ layout! {
         token: [u8; 16],
         #[at(16)] /// The descriptor's number in the exporter, or -1.
         number: i64,
-        #[at(24)] /// The same with every bit changed.
-        inverse: i64,
+        #[at(24)] #[plain(u64)] /// The handle's [`allocation_id`](crate::GpuIpcMemHandle::allocation_id).
+        allocation_id: u64,
     }
 
     /// What the exporter's ledger, a sealed file in memory, says of one offer.
     ///
     /// It is written before the handle exists and removed before the descriptor is closed. So who
-    /// fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds token
-    /// and number in the entry, has fetched the descriptor that was offered. An entry is never all
-    /// zeros, as a free one is.
+    /// fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds all
+    /// three in the entry, has fetched the descriptor that was offered. A free entry is all zeros.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TableEntry {
         /// The number that the offered descriptor has in the exporter; none where it keeps none open.
@@ -126,22 +125,21 @@ layout! {
 impl TableEntry {
     /// The entry's bytes.
     pub fn encode(&self) -> [u8; TABLE_ENTRY_BYTES] {
-        let number = i64::from(self.fd.unwrap_or(NO_FD));
         let bytes = TableEntryBytes {
             token: [0; 16],
-            number,
-            inverse: !number,
+            number: self.fd.unwrap_or(NO_FD).into(),
+            allocation_id: 0,
         };
         bytes.with_plain(self).wire()
     }
 
-    /// The entry that these bytes are; none of a free place.
+    /// The entry that these bytes are; none of a free place, or of bytes that are none.
     pub fn decode(bytes: &[u8; TABLE_ENTRY_BYTES]) -> Option<Self> {
-        let bytes = TableEntryBytes::of_wire(bytes);
-        let fd = match i32::try_from(bytes.number).ok()? {
+        let entry = TableEntryBytes::of_wire(bytes);
+        let fd = match i32::try_from(entry.number).ok()? {
             NO_FD => None,
             fd => Some(fd),
         };
-        (bytes.inverse == !bytes.number).then(|| bytes.fields_with(fd))
+        (*bytes != [0; TABLE_ENTRY_BYTES]).then(|| entry.fields_with(fd))
     }
 }

@@ -386,9 +386,6 @@
 // Getting a context: `cuDevicePrimaryCtxRetain`, `cuCtxPushCurrent`.
 #define GPUIPC_STEP_CONTEXT 5
 
-// `cuMemRetainAllocationHandle`.
-#define GPUIPC_STEP_RETAIN 6
-
 // `cuIpcGetMemHandle` or `cuMemExportToShareableHandle`.
 #define GPUIPC_STEP_EXPORT 7
 
@@ -549,6 +546,13 @@
 
 // A GPU's memory is not for the CPU.
 #define GPUIPC_REASON_NOT_HOST_MEMORY 41
+
+// The legacy handle is open in this process, by another user of the driver, and the
+// driver does not open it once more.
+#define GPUIPC_REASON_ALREADY_MAPPED 42
+
+// A limit of open files is reached in this process, or on this machine.
+#define GPUIPC_REASON_TOO_MANY_FILES 43
 
 // No call failed: the library itself refused. The code is 0.
 #define GPUIPC_CODE_NONE 0
@@ -1054,6 +1058,10 @@ gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t 
 // then `cuMemCreate` memory stays allocated, whatever its owner frees;
 // `cuMemAlloc` memory and memory of a pool its owner must keep.
 //
+// A handle gives the whole allocation, not only the range. A handle of pool memory gives
+// the whole pool: also what was never exported, and what the pool allocates later, until
+// the pool is destroyed. Ending the export does not take that back.
+//
 // Fails with `GPUIPC_NOT_EXPORTABLE` (the error's text has the kind of memory
 // and the cure), `GPUIPC_INVALID_ARGUMENT` for `len` 0, `GPUIPC_BROKER_START`,
 // `GPUIPC_DRIVER_CALL`, `GPUIPC_FORKED`.
@@ -1144,8 +1152,12 @@ gpuipc_status gpuipc_import_options_init(struct gpuipc_import_options *options, 
 // is undone before the next one is tried. The caller's current context stays.
 //
 // `*out` is to be given to `gpuipc_mem_free`, which unmaps. In the exporting
-// process itself this gives the original pointer. Windows of one allocation that are
-// imported with the same device and access share one mapping.
+// process itself this gives the original pointer, and access for the importing device and
+// `more_devices`; `cuMemAlloc` memory cannot be given to another GPU that these options
+// name, which is an error (`cuCtxEnablePeerAccess` is its owner's), nor can own memory have
+// a `place`. `gpuipc_deserialize` does the same. Windows of one `cuMemCreate` allocation
+// that are imported with the same device and access share one mapping; a legacy handle is
+// opened once in a process, and its exporter asked at each import.
 //
 // Nothing here orders one process's GPU work after another's.
 //
@@ -1170,8 +1182,9 @@ gpuipc_status gpuipc_mem_len(const struct gpuipc_mem *mem, size_t *out);
 // How the memory was reached: one of `GPUIPC_TYPE_...`.
 gpuipc_status gpuipc_mem_type_used(const struct gpuipc_mem *mem, uint32_t *out);
 
-// What was known about the memory when it was imported: one of
-// `GPUIPC_LIVENESS_...`.
+// What was known about the memory at this very import: one of `GPUIPC_LIVENESS_...`.
+// Of legacy memory and memory of a pool the exporter is asked each time, also where it is
+// mapped here already.
 gpuipc_status gpuipc_mem_liveness(const struct gpuipc_mem *mem, uint32_t *out);
 
 // The device that maps the memory, by this process's ordinal.
@@ -1192,8 +1205,13 @@ gpuipc_status gpuipc_mem_attempt_list(const struct gpuipc_mem *mem,
 
 // Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
 //
-// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory, and with
-// `GPUIPC_DRIVER_CALL`, after which `to` holds anything.
+// This process's own memory (`GPUIPC_TYPE_SAME_PROCESS`) is mapped a second time for the
+// copy, which only memory of `cuMemCreate` can be, and only while it is exported; else use
+// the original pointer.
+//
+// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory, with
+// `GPUIPC_UNSUPPORTED` for own memory as above, and with `GPUIPC_DRIVER_CALL`, after which
+// `to` holds anything.
 gpuipc_status gpuipc_mem_read(const struct gpuipc_mem *mem,
                               size_t offset,
                               uint8_t *to,
@@ -1202,8 +1220,8 @@ gpuipc_status gpuipc_mem_read(const struct gpuipc_mem *mem,
 // Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
 // returns the bytes are there, and so is all other work of that context done.
 //
-// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory,
-// `GPUIPC_DRIVER_CALL` (also where the mapping may be read only).
+// Fails as `gpuipc_mem_read`, and with `GPUIPC_DRIVER_CALL` also where the mapping may be
+// read only.
 gpuipc_status gpuipc_mem_write(const struct gpuipc_mem *mem,
                                size_t offset,
                                const uint8_t *from,
@@ -1340,7 +1358,8 @@ gpuipc_status gpuipc_register(const struct gpuipc *ipc,
 
 // What a peer registered, from the `len` bytes of its `gpuipc_registered_bytes`, which
 // need no alignment. Its memory is mapped as `gpuipc_import` does; in the process that
-// registered it this gives the original pointer. Where no type of sharing leads to the
+// registered it this gives the original pointer, with the access or the error that
+// `gpuipc_import` gives there. Where no type of sharing leads to the
 // memory and there is a transport, it is left to that one: `gpuipc_registered_data` is
 // 0, and `gpuipc_registered_gpu_error` says why. `options` may be NULL: the defaults.
 //

@@ -63,8 +63,6 @@ pub enum Step {
     FetchByNumber,
     /// Getting a context: `cuDevicePrimaryCtxRetain`, `cuCtxPushCurrent`.
     Context,
-    /// `cuMemRetainAllocationHandle`.
-    Retain,
     /// `cuIpcGetMemHandle` or `cuMemExportToShareableHandle`.
     Export,
     /// `cuMemImportFromShareableHandle`.
@@ -99,7 +97,6 @@ impl Step {
             Self::BrokerRequest => "broker request",
             Self::FetchByNumber => "pidfd_getfd",
             Self::Context => "context",
-            Self::Retain => "cuMemRetainAllocationHandle",
             Self::Export => "export",
             Self::Import => "cuMemImportFromShareableHandle",
             Self::ImportPool => "cuMemPoolImportFromShareableHandle",
@@ -209,6 +206,10 @@ reasons! {
     /// What is mapped is not as long as the handle says.
     SizeMismatch: "the memory is not as large as the handle says",
         "ship the handle anew; if that does not help, it is forged or comes from another version";
+    /// The legacy handle is open in this process, by another user of the driver, and the
+    /// driver does not open it once more.
+    AlreadyMapped: "another user of the driver in this process has the memory open, and the driver does not open it twice",
+        "try again or raise the timeout; if it stays so, let all of the process import by one copy of the library";
     /// The memory behind a legacy handle was freed.
     StaleMemory: "the memory was freed, or other memory lies at its address now",
         "keep the memory allocated until every importer has imported, and ship the handle anew";
@@ -224,7 +225,7 @@ reasons! {
         "make that GPU visible (CUDA_VISIBLE_DEVICES, the container's --gpus), or import on a GPU that reaches it";
     /// A type that gives access to one device only.
     OneDeviceOnly: "this type gives access to one device only",
-        "ask for one device, or create the memory with cuMemCreate and a handle type";
+        "ask for one device (in the exporting process for the memory's own), or create the memory with cuMemCreate and a handle type";
     /// A type that chooses its address itself.
     CannotBePlaced: "this type cannot map memory at an address of the caller's choice",
         "do without a place, or create the memory with cuMemCreate and a handle type";
@@ -267,6 +268,9 @@ reasons! {
     /// The driver has shut down in this process.
     DriverShutDown: "the driver has shut down or is unusable in this process",
         "a process forked after cuInit cannot use CUDA: start it anew (exec, or Python's spawn)";
+    /// A limit of open files is reached in this process, or on this machine.
+    TooManyFiles: "too many open files in this process or on this machine",
+        "raise the limit (ulimit -n, RLIMIT_NOFILE; EMFILE is the process's, ENFILE the machine's), or close files";
     /// A system call failed otherwise.
     System: "a system call failed",
         "see the code";
@@ -294,6 +298,7 @@ impl Reason {
             ) => Self::NotCudaDescriptor,
             (Step::ImportPointer, _, CuResult::INVALID_VALUE) => Self::StaleMemory,
             (Step::Open, _, CuResult::INVALID_HANDLE) => Self::ExporterGone,
+            (Step::Open, _, CuResult::ALREADY_MAPPED) => Self::AlreadyMapped,
             // The second where memory of another kind came to lie there (seen on an
             // H200, driver 580).
             (Step::Open, _, CuResult::INVALID_VALUE | CuResult::NOT_PERMITTED) => Self::StaleMemory,
@@ -303,7 +308,7 @@ impl Reason {
             (Step::Reserve | Step::Map, _, CuResult::NOT_SUPPORTED | CuResult::INVALID_VALUE) => {
                 Self::SizeMismatch
             }
-            (Step::Export | Step::Retain, _, CuResult::INVALID_VALUE) => Self::NotCreatedFor,
+            (Step::Export, _, CuResult::INVALID_VALUE) => Self::NotCreatedFor,
             (_, _, CuResult::NOT_PERMITTED) => Self::NotPermitted,
             (_, _, CuResult::NOT_SUPPORTED) => Self::NotSupported,
             _ => Self::Driver,
@@ -377,10 +382,14 @@ impl Failure {
 
     /// A system call's.
     pub(crate) const fn os(step: Step, reason: Reason, errno: rustix::io::Errno) -> Self {
+        let errno = errno.raw_os_error();
         Self {
             step,
-            code: Code::Os(errno.raw_os_error()),
-            reason,
+            code: Code::Os(errno),
+            reason: match (reason, errno) {
+                (Reason::System, libc::EMFILE | libc::ENFILE) => Reason::TooManyFiles,
+                (reason, _) => reason,
+            },
             segment: None,
             peers: None,
         }

@@ -116,6 +116,7 @@ impl Buffer {
         memory: Memory,
         len: usize,
     ) -> Result<Self, Error> {
+        identity::process_id()?;
         driver.init()?;
         if len == 0 {
             return Err(Error::Argument {
@@ -157,6 +158,7 @@ impl Buffer {
     /// [`Error::Argument`] if this memory is not of [`Memory::Pool`],
     /// [`Error::Driver`]: `OUT_OF_MEMORY` (2).
     pub fn beside(&self, len: usize) -> Result<Self, Error> {
+        identity::process_id()?;
         let Allocation::Pooled(_, pool) = &self.allocation else {
             return Err(Error::Argument {
                 name: "self",
@@ -207,8 +209,10 @@ impl Buffer {
     /// Copies bytes out (`cuMemcpyDtoH`).
     ///
     /// # Errors
-    /// [`Error::Argument`] for a range beyond the buffer, [`Error::Driver`].
+    /// [`Error::Argument`] for a range beyond the buffer, [`Error::Driver`],
+    /// [`Error::Forked`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
+        identity::process_id()?;
         check_range(offset, to.len(), self.len)?;
         copy_out(
             self.driver,
@@ -221,8 +225,10 @@ impl Buffer {
     /// Copies bytes in (`cuMemcpyHtoD`) and waits for that GPU's work.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a range beyond the buffer, [`Error::Driver`].
+    /// [`Error::Argument`] for a range beyond the buffer, [`Error::Driver`],
+    /// [`Error::Forked`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        identity::process_id()?;
         check_range(offset, from.len(), self.len)?;
         copy_in(
             self.driver,

@@ -21,9 +21,10 @@ pub fn multicast_message(
 pub fn maker_of_entry(
     ledger: &OwnedFd,
     ticket: &Ticket,
+    allocation_id: u64,
     entry: &LedgerEntry,
 ) -> rustix::io::Result<Option<u32>> {
-    crate::export::ledger::maker_of_entry(ledger, ticket, entry)
+    crate::export::ledger::maker_of_entry(ledger, ticket, allocation_id, entry)
 }
 
 /// A number in a text of /proc: in the line that starts with `name`, the word at `at`.

@@ -97,6 +97,12 @@ impl Ipc {
     /// A range over several VMM allocations that are mapped side by side gives a
     /// handle for each of them.
     ///
+    /// A handle gives the whole allocation. A handle of pool memory gives the whole pool:
+    /// also what was never exported, and what the pool allocates later, until the pool is
+    /// destroyed; ending the export does not take that back. The pool's descriptor is open
+    /// at an `exec` of another thread between the driver's call and the one that makes it
+    /// close-on-exec.
+    ///
     /// The driver calls behind it: `cuPointerGetAttribute`; then
     /// `cuIpcGetMemHandle` in the context that allocated, or
     /// `cuMemRetainAllocationHandle` and `cuMemExportToShareableHandle`, or
@@ -152,7 +158,9 @@ impl Ipc {
     /// allocations comes to lie at one contiguous address, all of it or nothing.
     ///
     /// In the exporting process itself this gives the original pointer, if the
-    /// memory is on offer there.
+    /// memory is on offer there, with access for the importing devices
+    /// (`cuMemSetAccess`, `cuMemPoolSetAccess`). Of `cuMemAlloc` memory, whose peer access
+    /// is its owner's, another GPU that the options name is refused.
     ///
     /// Nothing here orders one process's GPU work after another's: the
     /// application does, as it does for the memory's contents.
@@ -196,8 +204,7 @@ impl Ipc {
     /// What a peer registered, from the bytes of [`RegisteredMemory::serialize`].
     ///
     /// Its memory is mapped as [`Ipc::import`] does. In the process that registered
-    /// it, this gives the original pointer, with access for the importing device
-    /// (`cuMemSetAccess`, `cuMemPoolSetAccess`). Where no type leads to the memory
+    /// it, this gives the original pointer, as [`Ipc::import`] does. Where no type leads to the memory
     /// and there is another transport, it is left to that one:
     /// [`RegisteredMemory::gpu_error`] says why.
     ///

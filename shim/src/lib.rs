@@ -102,6 +102,7 @@ pub use gpuipc_sys as sys;
 pub use identity::is_forked;
 pub use import::can_import::{Outlook, Verdict};
 pub use import::devices::DeviceId;
+pub use import::window::check_window;
 pub use ipc::Ipc;
 pub use mem::{GpuIpcMem, Liveness, Used};
 pub use options::{

@@ -3,14 +3,11 @@
 
 #![allow(unsafe_code)]
 
-use crate::attempt::{Failure, Reason, Step};
-use crate::context::DeviceContext;
 use crate::driver::{AllocationHandle, Driver, DriverCause, DriverError};
 use crate::identity;
 use crate::reservation::{Place, Reservation};
-use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuResult, pointer_attribute};
+use crate::sys::{CuDevicePtr, CuMemAccessDesc, CuResult, pointer_attribute};
 use crate::undo;
-use gpuipc_core::HandleType;
 use std::sync::Arc;
 
 /// Whole VMM allocations mapped side by side into a reservation: `cuMemMap`
@@ -112,68 +109,6 @@ impl Drop for VmmMapping {
             // references in this crate are released under the same lock.
             let unmapped = unsafe { self.driver.mem_unmap(self.base, self.mapped) };
             undo::report("cuMemUnmap", unmapped);
-        }
-    }
-}
-
-/// A legacy handle opened in a context: `cuIpcOpenMemHandle`,
-/// `cuIpcCloseMemHandle` in the same context on drop. The driver counts opens
-/// of the same memory.
-#[derive(Debug)]
-pub(crate) struct LegacyMapping {
-    driver: Driver,
-    context: DeviceContext,
-    base: CuDevicePtr,
-}
-
-impl LegacyMapping {
-    /// Opens the handle and compares the length of what it leads to with `size`.
-    pub(crate) fn open(
-        driver: Driver,
-        handle: &[u8; 64],
-        size: u64,
-        device: CuDevice,
-    ) -> Result<Self, Failure> {
-        let failed = |step| move |error| Failure::driver(step, HandleType::RuntimeIpc, &error);
-        let context = DeviceContext::for_device(driver, device).map_err(failed(Step::Context))?;
-        let base = context
-            .with(|| driver.ipc_open_mem_handle(handle))
-            .map_err(|error| {
-                let step = if error.call.starts_with("cuIpc") {
-                    Step::Open
-                } else {
-                    Step::Context
-                };
-                Failure::driver(step, HandleType::RuntimeIpc, &error)
-            })?;
-        let mapping = Self {
-            driver,
-            context,
-            base,
-        };
-        let mapped = driver
-            .pointer_attribute(pointer_attribute::RANGE_SIZE, base)
-            .map_err(failed(Step::Compare))?;
-        if mapped != size {
-            return Err(Failure::refused(Step::Compare, Reason::SizeMismatch));
-        }
-        Ok(mapping)
-    }
-
-    /// The first byte of the allocation.
-    pub(crate) const fn base(&self) -> CuDevicePtr {
-        self.base
-    }
-}
-
-impl Drop for LegacyMapping {
-    fn drop(&mut self) {
-        if !identity::is_forked() {
-            let closed = self
-                .context
-                // SAFETY: opened by this object, whose users are gone.
-                .give_back(|| unsafe { self.driver.ipc_close_mem_handle(self.base) });
-            undo::report("cuIpcCloseMemHandle", closed);
         }
     }
 }

@@ -6,11 +6,12 @@ use crate::attempt::Attempt;
 use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::export::allocation::id_at;
 use crate::identity;
 use crate::import::cache::Slot;
 use crate::import::imported_pool::PooledMapping;
-use crate::mapping::{LegacyMapping, VmmMapping};
+use crate::import::legacy::LegacyMapping;
+use crate::import::own_memory::OwnMemory;
+use crate::mapping::VmmMapping;
 use crate::reservation::Reservation;
 use crate::sys::{CuDevice, CuDevicePtr, CuStream};
 use core::fmt;
@@ -63,10 +64,10 @@ impl Drop for Shared {
 #[derive(Debug)]
 pub(crate) enum Mapping {
     Vmm(VmmMapping),
-    Legacy(LegacyMapping),
+    Legacy(Arc<LegacyMapping>),
     Pooled(PooledMapping),
     /// This process's own memory: its owner holds it.
-    Own(CuDevicePtr),
+    Own(OwnMemory),
 }
 
 /// How the memory was reached.
@@ -179,15 +180,18 @@ impl GpuIpcMem {
     /// wait for it. While one of these captures, the copy goes by a stream of its own
     /// and waits for nothing: work on the default stream would invalidate the capture.
     ///
-    /// What this very process exported ([`Used::SameProcess`]) is its owner's: it must
-    /// not be freed during the call.
+    /// What this very process exported ([`Used::SameProcess`]) may be freed by its owner
+    /// at any time. For the copy it is mapped a second time, which only memory of
+    /// `cuMemCreate` can be, and only while it is exported.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a range beyond the window, and for this process's own
-    /// memory that was freed; [`Error::Driver`].
+    /// [`Error::Argument`] for a range beyond the window; [`Error::Unsupported`] for this
+    /// process's own memory, where it cannot be mapped a second time; [`Error::Driver`];
+    /// [`Error::Forked`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
-        let from = self.range(offset, to.len())?;
-        copy_out(self.shared.driver, self.shared.context()?, from, to)
+        self.copy(offset, to.len(), |context, from| {
+            copy_out(self.shared.driver, context, from, to)
+        })
     }
 
     /// Copies bytes in (`cuMemcpyHtoD`, `cuStreamSynchronize`), as [`Self::read`]
@@ -199,33 +203,38 @@ impl GpuIpcMem {
     /// (`INVALID_VALUE` where the mapping is read-only; [`Error::Argument`] where it
     /// is of host memory, too).
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
-        let to = self.range(offset, from.len())?;
-        if self.shared.is_read_only_host {
-            return Err(Error::Argument {
-                name: "self",
-                rule: "the mapping may only be read",
-            });
-        }
-        copy_in(self.shared.driver, self.shared.context()?, to, from)
+        self.copy(offset, from.len(), |context, to| {
+            if self.shared.is_read_only_host {
+                return Err(Error::Argument {
+                    name: "self",
+                    rule: "the mapping may only be read",
+                });
+            }
+            copy_in(self.shared.driver, context, to, from)
+        })
     }
 
-    /// The address of a range that may be copied.
-    fn range(&self, offset: usize, len: usize) -> Result<CuDevicePtr, Error> {
+    /// Copies with the address of a range, at which the memory is mapped meanwhile.
+    fn copy(
+        &self,
+        offset: usize,
+        len: usize,
+        copy: impl FnOnce(&DeviceContext, CuDevicePtr) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        identity::process_id()?;
         check_range(offset, len, self.len)?;
-        let first = self.device_ptr() + offset as u64;
-        if matches!(self.shared.mapping, Mapping::Own(_)) {
-            // Nothing here keeps it. An address that the driver does not know it
-            // takes for the host's, and copying ends the process (SIGSEGV, seen on
-            // an H200, driver 580).
-            let last = first + len.saturating_sub(1) as u64;
-            for at in [first, last] {
-                id_at(self.shared.driver, at)?.ok_or(Error::Argument {
-                    name: "self",
-                    rule: "its owner in this process has freed the memory",
-                })?;
-            }
-        }
-        Ok(first)
+        let Shared {
+            driver,
+            device,
+            mapping,
+            ..
+        } = &*self.shared;
+        let held = match mapping {
+            Mapping::Own(own) => Some(own.map(*driver, *device)?),
+            _ => None,
+        };
+        let base = held.as_ref().map_or(mapping.base(), VmmMapping::base);
+        copy(self.shared.context()?, base + self.offset + offset as u64)
     }
 }
 
@@ -267,7 +276,7 @@ impl Mapping {
             Self::Vmm(mapping) => mapping.base(),
             Self::Legacy(mapping) => mapping.base(),
             Self::Pooled(mapping) => mapping.base(),
-            Self::Own(base) => *base,
+            Self::Own(own) => own.base,
         }
     }
 }
@@ -329,8 +338,7 @@ pub(crate) fn copy_out(
 ) -> Result<(), Error> {
     // SAFETY: the callers pass a checked range of memory that the driver mapped
     // or allocated for them on a device, so no Rust reference covers it. It stays
-    // so during the call: they hold it, or, of this process's own memory, have
-    // asked the driver just now and say that its owner must not free it meanwhile.
+    // so during the call: they hold it.
     context.with(|| match Aside::from_captures(driver)? {
         // SAFETY: as above.
         None => Ok(unsafe { driver.memcpy_dtoh(to, from) }?),

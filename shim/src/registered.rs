@@ -3,22 +3,18 @@
 
 #![allow(unsafe_code)]
 
-use crate::attempt::{Failure, Step};
 use crate::error::Error;
 use crate::export::Exported;
 use crate::identity;
-use crate::import::devices::Importers;
-use crate::import::own_access;
 use crate::import::window::Window;
-use crate::import::{import_window, own_memory, refuse_all, wait_of};
+use crate::import::{import_own, import_window, own_memory, wait_of};
 use crate::ipc::Ipc;
 use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions};
 use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{
-    GpuIpcMemHandle, HandleType, RegisteredFields, RegisteredMemoryRef, TransportInfo,
-    registered_len,
+    GpuIpcMemHandle, RegisteredFields, RegisteredMemoryRef, TransportInfo, registered_len,
 };
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -254,23 +250,10 @@ fn reach(
     let window = Window::of(handles)?;
     let wait = wait_of(ipc, options);
     if let Some(own) = own_memory(ipc, &window, &wait) {
-        let base = own.map_err(|failure| refuse_all(&window, failure))?;
-        let importers = Importers::of(ipc.driver(), &window, options)?;
-        own_access::give(ipc.driver(), &window, base, &importers).map_err(|error| {
-            // Another thread may have withdrawn or freed it meanwhile.
-            let failure = match own_memory(ipc, &window, &wait) {
-                Some(Err(gone)) => gone,
-                _ => access_failure(&error),
-            };
-            refuse_all(&window, failure)
-        })?;
-        return Ok(Reached::Own(base + window.first().offset_from_base()));
+        let mem = import_own(ipc, &window, options, &wait, own)?;
+        return Ok(Reached::Own(mem.device_ptr()));
     }
     import_window(ipc, &window, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))
-}
-
-fn access_failure(error: &crate::driver::DriverError) -> Failure {
-    Failure::driver(Step::SetAccess, HandleType::PosixFd, error)
 }
 
 /// Whether the way through the GPU failed, and not the process or its arguments.

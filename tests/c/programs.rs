@@ -255,6 +255,17 @@ fn two_copies_in_one_process_give_the_original_pointer() {
 }
 
 #[test]
+fn two_copies_in_one_process_import_the_same_legacy_handle() {
+    let scratch = gpuipc_tests::Scratch::new();
+    let library = libraries().join("libgpuipc.so");
+    let copy = scratch.path().join("libgpuipc-too.so");
+    std::fs::copy(&library, &copy).expect("a copy");
+    let paths = [library, copy].map(|path| path.to_str().expect("a plain path").to_owned());
+    let paths = paths.each_ref().map(String::as_str);
+    run("two_importers.c", Library::Static, &paths, Under::Nothing);
+}
+
+#[test]
 fn bad_input_gives_the_named_status() {
     run("bad_input.c", Library::Static, &[], Under::Nothing);
 }

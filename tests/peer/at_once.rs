@@ -49,6 +49,38 @@ pub(crate) fn rounds(peer: &mut Peer, words: Words<'_, '_>) -> Result<String, No
     Ok(format!("{} {}", least.unwrap_or(0), most.unwrap_or(0)))
 }
 
+/// Imports each `HANDLE:OPTION` on a thread of its own, the first one a little before the
+/// others. The answer: `STATUS:MILLISECONDS` of each.
+pub(crate) fn each(peer: &mut Peer, words: Words<'_, '_>) -> Result<String, NotOk> {
+    let ipc = peer.ipc()?;
+    let import = &|(handles, options): (Vec<GpuIpcMemHandle>, ImportOptions)| {
+        let start = Instant::now();
+        let status = match ipc.import(&handles, &options) {
+            Ok(_) => "OK",
+            Err(error) => error.status().name(),
+        };
+        format!("{status}:{}", start.elapsed().as_millis())
+    };
+    let answers = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for part in words {
+            let line = part.replace(':', " ");
+            let what = peer.what_to_import(&mut line.split_whitespace())?;
+            threads.push(scope.spawn(move || import(what)));
+            if threads.len() == 1 {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        let join = |thread: std::thread::ScopedJoinHandle<'_, String>| {
+            let ended = thread.join();
+            ended.map_err(|_| NotOk::from("a thread panicked"))
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>, _>>()
+    });
+    ipc.close_idle_connections();
+    Ok(answers?.join(" "))
+}
+
 /// The window's bytes are the pattern from its place in the allocation on.
 fn import_and_read(
     ipc: &Ipc,

@@ -65,6 +65,7 @@ impl Peer {
                 "place" => self.place(options, value)?,
                 "read-only" => options.access(Access::ReadOnly),
                 "live" => options.require_live(true),
+                "cancelled" => options.cancel(Arc::new(AtomicBool::new(true))),
                 "cancel" => {
                     let after = value.parse().map_err(|_| NotOk::from("cancel"))?;
                     let flag = Arc::new(AtomicBool::new(false));

@@ -12,6 +12,8 @@
 //! | `alloc-odd KIND SEED` | `ok ADDRESS` of such memory, which begins with the pattern |
 //! | `threads COUNT ROUNDS SEED[/SEED..] HANDLE[/HANDLE..] OPTIONS..` | `ok`: imports, reads and drops on threads at once; of several handles each thread has one |
 //! | `at-once THREADS ROUNDS SEED HANDLE[/HANDLE..] OPTIONS..` | `ok LEAST MOST`: in each round all threads import, read and drop at once; addresses of a round |
+//! | `import-each HANDLE:OPTION ..` | `ok STATUS:MILLISECONDS ..`: each on a thread of its own, the first one a little earlier |
+//! | `lock FILE` | `ok`: the file stays open, and this process has a POSIX lock on it |
 //! | `chase-at-once THREADS FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports on threads of what stands in FILE; only an offer that was withdrawn may refuse |
 //! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
 //! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
@@ -272,6 +274,16 @@ impl Peer {
                 let done = threads(&ipc, &what, count, rounds);
                 ipc.close_idle_connections();
                 done
+            }
+            "import-each" => at_once::each(self, words),
+            "lock" => {
+                let path: String = word(words)?;
+                let file = std::fs::File::options().write(true).open(path);
+                let file = file.map_err(|_| NotOk::from("open"))?;
+                let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+                rustix::fs::fcntl_lock(&file, exclusive).map_err(|_| NotOk::from("lock"))?;
+                self.ballast.push(file.into());
+                Ok(String::new())
             }
             "register" => register::register(self, words),
             "deserialize" => register::deserialize(self, words),
@@ -612,6 +624,19 @@ impl Peer {
                         .err()
                         .map_or("exported".into(), |e| e.status().name().to_owned())
                 );
+            }
+            let is_forked = |answer: Result<(), Error>| matches!(answer, Err(Error::Forked));
+            let all_forked = self
+                .mappings
+                .values()
+                .all(|mem| is_forked(mem.read(0, &mut [0])) && is_forked(mem.write(0, &[0])))
+                && self.buffers.values().all(|buffer| {
+                    is_forked(buffer.read(0, &mut [0]))
+                        && is_forked(buffer.write(0, &[0]))
+                        && is_forked(buffer.beside(1).map(drop))
+                });
+            if !all_forked {
+                said.push_str(" copied");
             }
             self.mappings.clear();
             self.multicast = multicast::Objects::default();

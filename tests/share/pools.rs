@@ -1,6 +1,7 @@
 //! Memory of pools: the pool travels once, its pointers each.
 
 use crate::{PROGRAM, Pair, peer};
+use gpuipc_core::{GpuIpcMemHandle, Ticket, Token};
 use gpuipc_tests::{Peer, Scratch, forge, on_real_gpu, skip};
 
 const LEN: u64 = 3 << 20;
@@ -25,7 +26,7 @@ fn memory_of_a_pool_goes_by_the_pools_descriptor() {
 }
 
 #[test]
-fn a_pool_is_exported_and_imported_once_whatever_is_shared_of_it() {
+fn a_pool_is_exported_once_and_imported_once_by_each_token() {
     let mut pair = Pair::new();
     let (pool, (a, b)) = two_in_a_pool(&mut pair.exporter);
     let (_, first) = pair.exporter.export(a, 0, LEN);
@@ -41,7 +42,7 @@ fn a_pool_is_exported_and_imported_once_whatever_is_shared_of_it() {
     assert_eq!(one.ptr, again.ptr);
     assert_eq!(
         pair.importer.ok("calls cuMemPoolImportFromShareableHandle"),
-        "1"
+        "2"
     );
     // Each lives as long as its last user.
     pair.importer.ok(&format!("drop mapping {}", one.id));
@@ -111,6 +112,92 @@ fn a_stale_pointer_does_not_take_what_came_to_lie_in_its_place() {
     // The driver gives a stale pointer the address of the new memory: giving that
     // back must not end the new mapping.
     pair.importer.ok(&format!("read {} 55 0", mem.id));
+}
+
+/// A handle with the pointer of another one, and a token that the forger has.
+fn with_the_pointer_of(
+    handle: &GpuIpcMemHandle,
+    other: &GpuIpcMemHandle,
+    ticket: Ticket,
+) -> GpuIpcMemHandle {
+    forge(handle, |fields| {
+        fields.pool_pointer = other.pool_pointer().copied();
+        fields.ticket = Some(ticket);
+    })
+}
+
+#[test]
+fn a_token_that_was_not_proven_opens_no_pool_that_is_mapped_already() {
+    for is_silent in [false, true] {
+        let mut pair = Pair::new();
+        let (_, (a, b)) = two_in_a_pool(&mut pair.exporter);
+        let (vmm, _) = pair.exporter.alloc("vmm-fd", LEN);
+        let (_, honest) = pair.exporter.export(a, 0, LEN);
+        let (_, secret) = pair.exporter.export(b, 0, LEN);
+        let (_, of_vmm) = pair.exporter.export(vmm, 0, LEN);
+        let mem = pair.importer.import(&honest, "");
+        let ticket = honest.ticket().expect("a ticket");
+        let made_up = Ticket {
+            token: Token::new([7; 16]),
+            ..ticket
+        };
+        let forged = with_the_pointer_of(&honest, &secret, made_up);
+        // A token of the same exporter, which is good for other memory.
+        let mut elsewhere = with_the_pointer_of(&honest, &secret, of_vmm.ticket().expect("one"));
+        elsewhere = forge(&elsewhere, |fields| {
+            fields.allocation_id = of_vmm.allocation_id();
+        });
+        if is_silent {
+            pair.exporter.stop();
+        }
+        let before = pair.importer.state();
+        for forged in [forged, elsewhere] {
+            let refused = pair.importer.import_refused(&forged, "timeout=200");
+            for attempt in &refused.attempts {
+                assert!(!attempt.contains("liveness"), "{attempt} comes too late");
+            }
+            pair.importer.returns_to(&before);
+        }
+        // Who has the token needs no answer while the pool is in use.
+        if is_silent {
+            let again = pair.importer.import(&honest, "timeout=200");
+            assert_eq!(again.liveness, "OfferLives");
+        }
+        pair.importer.ok(&format!("read {} 53 0", mem.id));
+    }
+}
+
+#[test]
+fn each_importer_of_a_pool_has_its_own_deadline_and_cancel_flag() {
+    let mut pair = Pair::new();
+    let (_, (a, b)) = two_in_a_pool(&mut pair.exporter);
+    // No number, so that the broker alone can answer.
+    let handles = [a, b].map(|buffer| {
+        let (_, handle) = pair.exporter.export(buffer, 0, LEN);
+        let handle = forge(&handle, |fields| {
+            if let Some(ticket) = &mut fields.ticket {
+                (ticket.fd, ticket.ledger) = (None, None);
+            }
+        });
+        gpuipc_tests::to_hex(&handle.encode())
+    });
+    pair.exporter.stop();
+    let [a, b] = handles;
+    let answer = pair.importer.ok(&format!(
+        "import-each {a}:timeout=4000 {a}:timeout=200 {b}:timeout=200 {a}:cancel=300"
+    ));
+    let ended: Vec<(&str, u128)> = answer
+        .split(' ')
+        .map(|word| {
+            let (status, after) = word.split_once(':').expect("two parts");
+            (status, after.parse().expect("milliseconds"))
+        })
+        .collect();
+    for (at, (status, after)) in ended.iter().enumerate() {
+        let wanted = ["TIMED_OUT", "TIMED_OUT", "TIMED_OUT", "CANCELLED"][at];
+        assert_eq!(*status, wanted, "{answer}");
+        assert!(at == 0 || *after < 2000, "{answer}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod scratch;
 pub struct Readme;
 
 pub use handles::{LEGACY_SEED, VMM_SEED, all_types, out_of_reach};
-pub use peer::{Imported, Peer, Refused};
+pub use peer::{Imported, Peer, Refused, stop};
 pub use scratch::Scratch;
 
 use gpuipc_core::{GpuIpcMemHandle, HANDLE_BYTES};

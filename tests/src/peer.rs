@@ -325,6 +325,11 @@ impl Peer {
         self.child.wait().expect("the peer can be waited for")
     }
 
+    /// Stops it (SIGSTOP), and waits until it has stopped.
+    pub fn stop(&mut self) {
+        stop(self.pid());
+    }
+
     /// `kill -9`, and waits for its end.
     ///
     /// # Panics
@@ -332,6 +337,22 @@ impl Peer {
     pub fn kill(&mut self) {
         self.child.kill().expect("the peer can be killed");
         self.child.wait().expect("the peer can be waited for");
+    }
+}
+
+/// Stops a process (SIGSTOP), and waits until it has stopped.
+///
+/// # Panics
+/// If it does not.
+pub fn stop(pid: u32) {
+    use rustix::process::{Pid, Signal, kill_process};
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    kill_process(number.expect("a pid"), Signal::STOP).expect("the process lives");
+    let start = Instant::now();
+    let stat = format!("/proc/{pid}/stat");
+    while !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")) {
+        assert!(start.elapsed() < PATIENCE, "the process does not stop");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

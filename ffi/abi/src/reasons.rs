@@ -15,8 +15,7 @@ pub const GPUIPC_STEP_BROKER_REQUEST: u32 = 3;
 pub const GPUIPC_STEP_FETCH_BY_NUMBER: u32 = 4;
 /// Getting a context: `cuDevicePrimaryCtxRetain`, `cuCtxPushCurrent`.
 pub const GPUIPC_STEP_CONTEXT: u32 = 5;
-/// `cuMemRetainAllocationHandle`.
-pub const GPUIPC_STEP_RETAIN: u32 = 6;
+// 6 was GPUIPC_STEP_RETAIN, which no attempt ever had.
 /// `cuIpcGetMemHandle` or `cuMemExportToShareableHandle`.
 pub const GPUIPC_STEP_EXPORT: u32 = 7;
 /// `cuMemImportFromShareableHandle`.
@@ -126,6 +125,11 @@ pub const GPUIPC_REASON_PLACE_TOO_SMALL: u32 = 39;
 pub const GPUIPC_REASON_PLACE_TAKEN: u32 = 40;
 /// A GPU's memory is not for the CPU.
 pub const GPUIPC_REASON_NOT_HOST_MEMORY: u32 = 41;
+/// The legacy handle is open in this process, by another user of the driver, and the
+/// driver does not open it once more.
+pub const GPUIPC_REASON_ALREADY_MAPPED: u32 = 42;
+/// A limit of open files is reached in this process, or on this machine.
+pub const GPUIPC_REASON_TOO_MANY_FILES: u32 = 43;
 
 /// No call failed: the library itself refused. The code is 0.
 pub const GPUIPC_CODE_NONE: u32 = 0;
@@ -145,7 +149,6 @@ pub(crate) const fn step(step: Step) -> u32 {
         Step::BrokerRequest => GPUIPC_STEP_BROKER_REQUEST,
         Step::FetchByNumber => GPUIPC_STEP_FETCH_BY_NUMBER,
         Step::Context => GPUIPC_STEP_CONTEXT,
-        Step::Retain => GPUIPC_STEP_RETAIN,
         Step::Export => GPUIPC_STEP_EXPORT,
         Step::Import => GPUIPC_STEP_IMPORT,
         Step::Reserve => GPUIPC_STEP_RESERVE,
@@ -205,6 +208,8 @@ pub(crate) const fn reason(reason: Reason) -> u32 {
         Reason::PlaceTooSmall => GPUIPC_REASON_PLACE_TOO_SMALL,
         Reason::PlaceTaken => GPUIPC_REASON_PLACE_TAKEN,
         Reason::NotHostMemory => GPUIPC_REASON_NOT_HOST_MEMORY,
+        Reason::AlreadyMapped => GPUIPC_REASON_ALREADY_MAPPED,
+        Reason::TooManyFiles => GPUIPC_REASON_TOO_MANY_FILES,
         _ => GPUIPC_REASON_OTHER,
     }
 }

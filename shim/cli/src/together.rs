@@ -2,9 +2,9 @@
 //! needs, judged without a driver, and all that is wrong instead of the first.
 
 use crate::size;
-use gpuipc::GpuIpcMemHandle;
+use gpuipc::{Error, GpuIpcMemHandle, WindowError, check_window};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// Handles side by side. Segments and positions count from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) struct Together {
     /// A segment that does not begin where the one before it ends, or ends
     /// inside its allocation before the window does.
     gap: Option<u32>,
+    /// What an import says of them.
+    refused: Option<String>,
 }
 
 impl Together {
@@ -35,37 +37,39 @@ impl Together {
         if handles.len() == 1 && window.segment_count <= 1 {
             return None;
         }
-        let mut given: BTreeMap<u32, &GpuIpcMemHandle> = BTreeMap::new();
+        let mut given = BTreeSet::new();
         let (mut doubled, mut foreign) = (Vec::new(), Vec::new());
         let mut in_order = true;
         for (position, handle) in handles.iter().enumerate() {
             let index = handle.window().segment_index;
             if let Some(field) = foreign_field(first, handle) {
                 foreign.push((position, field));
-            } else if given.contains_key(&index) {
+            } else if given.contains(&index) {
                 doubled.push((index, position));
             } else {
-                in_order &= given.keys().next_back().is_none_or(|last| *last < index);
-                given.insert(index, handle);
+                in_order &= given.last().is_none_or(|last| *last < index);
+                given.insert(index);
             }
         }
+        let refused = check_window(handles).err();
         Some(Self {
             id: window.id,
             length: window.length,
             count: window.segment_count,
             in_order,
-            missing: missing(given.keys().copied(), window.segment_count),
+            missing: missing(given.iter().copied(), window.segment_count),
             doubled,
             foreign,
-            gap: gap(&given),
+            gap: match &refused {
+                Some(Error::Window(WindowError::Gap { index, .. })) => Some(*index),
+                _ => None,
+            },
+            refused: refused.map(|error| error.to_string()),
         })
     }
 
     fn is_whole(&self) -> bool {
-        self.missing.is_empty()
-            && self.doubled.is_empty()
-            && self.foreign.is_empty()
-            && self.gap.is_none()
+        self.refused.is_none()
     }
 
     /// One line, and one for each thing that is wrong.
@@ -80,8 +84,9 @@ impl Together {
             return format!("{window}: all {} segments are here, {order}", self.count);
         }
         let mut lines = vec![format!(
-            "{window}, {} segments: an import refuses these handles",
-            self.count
+            "{window}, {} segments: an import refuses these handles: {}",
+            self.count,
+            self.refused.as_deref().unwrap_or_default()
         )];
         if !self.missing.is_empty() {
             let runs = self.missing.iter().map(|(from, to)| {
@@ -131,6 +136,7 @@ impl Together {
                     .map(|(at, field)| json!({ "position": at, "field": field }))
                     .collect::<Vec<_>>(),
                 "gap": self.gap,
+                "refused": self.refused,
             }
         })
     }
@@ -152,55 +158,16 @@ fn missing(given: impl Iterator<Item = u32>, count: u32) -> Vec<(u32, u32)> {
 
 /// The field by which a handle shows to be of another window.
 fn foreign_field(first: &GpuIpcMemHandle, other: &GpuIpcMemHandle) -> Option<&'static str> {
-    let (window, other_window) = (first.window(), other.window());
-    let differs = [
-        (first.process_id() != other.process_id(), "process_id"),
-        (first.host_id() != other.host_id(), "host_id"),
-        (window.id != other_window.id, "window_id"),
-        (window.length != other_window.length, "window_length"),
-        (
-            window.segment_count != other_window.segment_count,
-            "segment_count",
-        ),
-    ];
-    let mut differing = differs.into_iter().filter(|(differs, _)| *differs);
-    differing.next().map(|(_, field)| field)
-}
-
-/// The first segment that does not fit its neighbours, as far as those are here.
-fn gap(given: &BTreeMap<u32, &GpuIpcMemHandle>) -> Option<u32> {
-    let fits = |index: u32, handle: &GpuIpcMemHandle| {
-        let window = handle.window();
-        let is_last = index.saturating_add(1) >= window.segment_count;
-        let end = window.offset.saturating_add(handle.length());
-        let inner_end = handle.offset_from_base().saturating_add(handle.length());
-        let starts = match index.checked_sub(1) {
-            None => window.offset == 0,
-            Some(before) => {
-                let before = given.get(&before).map(|before| {
-                    let offset = before.window().offset;
-                    offset.saturating_add(before.length())
-                });
-                handle.offset_from_base() == 0 && before.is_none_or(|end| end == window.offset)
-            }
-        };
-        let ends = if is_last {
-            end == window.length
-        } else {
-            inner_end == handle.base_size()
-        };
-        starts && ends
-    };
-    let mut segments = given.iter();
-    segments
-        .find(|(index, handle)| !fits(**index, handle))
-        .map(|(index, _)| *index)
+    match check_window(&[*first, *other]) {
+        Err(Error::Window(WindowError::Foreign { field, .. })) => Some(field),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuipc::core::{HandleFields, Window};
+    use gpuipc::core::{Endpoint, HandleFields, Ticket, Token, Window};
 
     /// Three allocations of 100 bytes, from byte 40 of the first to byte 70 of the
     /// last.
@@ -263,6 +230,20 @@ mod tests {
         let judged = judge(&[0, 1, 2], |fields| fields[1].window.id = 10);
         assert_eq!(judged.foreign, [(1, "window_id")]);
         assert_eq!(judged.missing, [(1, 1)]);
+    }
+
+    #[test]
+    fn what_an_import_refuses_is_not_called_whole() {
+        let judged = judge(&[0, 1, 2], |fields| {
+            fields[1].ticket = Some(Ticket {
+                endpoint: Endpoint([1; 16]),
+                token: Token::new([2; 16]),
+                fd: None,
+                ledger: None,
+            });
+        });
+        assert_eq!(judged.foreign, [(1, "ticket.endpoint")]);
+        assert!(!judged.is_whole(), "{judged:?}");
     }
 
     #[test]

@@ -105,7 +105,12 @@ impl Broker {
     }
 
     /// Puts an offer's token into the ledger, if there is one with room.
-    pub(crate) fn enter(&self, token: &Token, fd: Option<i32>) -> Option<Entry> {
-        self.ledger.as_ref()?.enter(token, fd)
+    pub(crate) fn enter(
+        &self,
+        token: &Token,
+        fd: Option<i32>,
+        allocation_id: u64,
+    ) -> Option<Entry> {
+        self.ledger.as_ref()?.enter(token, fd, allocation_id)
     }
 }

@@ -39,6 +39,9 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::FUTURE_WRITE)
     .union(SealFlags::SEAL);
 
+/// The memfd's name, which /proc shows.
+pub(crate) const NAME: &str = "gpuipc-ledger";
+
 /// A page of tokens.
 pub(crate) struct Ledger {
     fd: PrivateFd,
@@ -67,7 +70,7 @@ impl Ledger {
     pub(crate) fn create() -> Result<Arc<Self>, Error> {
         let os = |step| move |errno| Error::os(step, errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd: OwnedFd = memfd_create("gpuipc-ledger", flags).map_err(os("memfd_create"))?;
+        let fd: OwnedFd = memfd_create(NAME, flags).map_err(os("memfd_create"))?;
         ftruncate(&fd, BYTES as u64).map_err(os("ftruncate of the ledger"))?;
         let stat = fstat(&fd).map_err(os("fstat of the ledger"))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -104,9 +107,14 @@ impl Ledger {
         Ok(Arc::new(ledger))
     }
 
-    /// Writes a token, and the descriptor that is on offer under it, into a free
-    /// slot; `None` if all are taken.
-    pub(crate) fn enter(self: &Arc<Self>, token: &Token, fd: Option<i32>) -> Option<Entry> {
+    /// Writes a token, and the descriptor and the allocation that are on offer under it,
+    /// into a free slot; `None` if all are taken.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        token: &Token,
+        fd: Option<i32>,
+        allocation_id: u64,
+    ) -> Option<Entry> {
         let slot = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             match free.returned.pop() {
@@ -119,7 +127,7 @@ impl Ledger {
             }
         };
         let words = self.words.get(slot as usize)?;
-        for (word, value) in words.iter().zip(slot_words(*token, fd)) {
+        for (word, value) in words.iter().zip(slot_words(*token, fd, allocation_id)) {
             word.store(value, Ordering::Release);
         }
         Some(Entry {
@@ -130,8 +138,13 @@ impl Ledger {
 }
 
 /// A slot's bytes as words, in memory order.
-fn slot_words(token: Token, fd: Option<i32>) -> [u64; 4] {
-    let bytes = TableEntry { token, fd }.encode();
+fn slot_words(token: Token, fd: Option<i32>, allocation_id: u64) -> [u64; 4] {
+    let bytes = TableEntry {
+        token,
+        allocation_id,
+        fd,
+    }
+    .encode();
     let mut words = [0; 4];
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
         *word = u64::from_ne_bytes(*bytes);
@@ -139,8 +152,8 @@ fn slot_words(token: Token, fd: Option<i32>) -> [u64; 4] {
     words
 }
 
-/// Who made a fetched ledger, if it is one and says that `ticket`'s offer lives,
-/// with the ticket's descriptor.
+/// Who made a fetched ledger, if it is one and says that `ticket`'s offer of this
+/// allocation lives, with the ticket's descriptor.
 ///
 /// What was fetched may be anything that the exporter, or a forger, has at that
 /// number. So the seals come first: only a file in memory has them, and asking
@@ -148,6 +161,7 @@ fn slot_words(token: Token, fd: Option<i32>) -> [u64; 4] {
 pub(crate) fn maker_of_entry(
     ledger: &OwnedFd,
     ticket: &Ticket,
+    allocation_id: u64,
     entry: &LedgerEntry,
 ) -> rustix::io::Result<Option<u32>> {
     if fcntl_get_seals(ledger) != Ok(SEALS) {
@@ -163,6 +177,7 @@ pub(crate) fn maker_of_entry(
     let read = pread(ledger, &mut bytes, at)?;
     let wanted = TableEntry {
         token: ticket.token,
+        allocation_id,
         fd: ticket.fd,
     };
     let right = read == bytes.len() && TableEntry::decode(&bytes) == Some(wanted);

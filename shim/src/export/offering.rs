@@ -5,15 +5,15 @@ use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::broker::Broker;
 use crate::context::{DeviceContext, with_context};
 use crate::driver::{AllocationHandle, Driver, DriverError, device_uuid};
-use crate::error::{Error, NotExportable};
-use crate::export::allocation::{Allocation, Location, Way};
+use crate::error::{Error, MemoryKind, NotExportable};
+use crate::export::allocation::{Allocation, Location, Way, not_exportable};
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
 use crate::export::offer::Offer;
 use crate::export::reference::Reference;
 use crate::export::shared_pool::SharedPool;
 use crate::options::ExportOptions;
 use crate::private_fd::PrivateFd;
-use crate::sys::{CuContext, CuMemPool, CuResult};
+use crate::sys::{CuContext, CuMemPool, CuResult, pointer_attribute};
 use gpuipc_core::{DeviceUuid, HandleType, TypeFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +59,9 @@ pub(crate) fn offer(
         return Err(Error::NotExportable(NotExportable { kind, attempts }));
     }
     // Before the first handle exists.
-    offer.entry = offer.broker.enter(&offer.token, offer.descriptor.number());
+    offer.entry = offer
+        .broker
+        .enter(&offer.token, offer.descriptor.number(), offer.allocation_id);
     Ok(offer)
 }
 
@@ -116,7 +118,7 @@ impl Offer {
         let key = (driver.id(), pool, self.broker.endpoint(), wanted);
         let shared = match SharedPool::find(driver, key) {
             Some(shared) => shared,
-            None => share_pool(driver, pool, wanted)?.register(key),
+            None => self.share_pool(pool, wanted)?.register(key),
         };
         self.attempts.extend_from_slice(&shared.attempts);
         let first = match (shared.fd(), shared.fabric) {
@@ -136,32 +138,41 @@ impl Offer {
         }
         Ok(())
     }
-}
 
-#[allow(unsafe_code)]
-fn share_pool(driver: Driver, pool: CuMemPool, wanted: TypeFlags) -> Result<SharedPool, Error> {
-    let mut attempts = Vec::new();
-    let (mut fd, mut fabric) = (None, None);
-    if wanted.contains(TypeFlags::POSIX_FD) {
-        fd = trial(&mut attempts, HandleType::PosixFd, || {
-            // SAFETY: the attribute MEMPOOL_HANDLE of the allocation that is
-            // being exported; a pool lives as long as its allocations, and this
-            // one's owner keeps it during the call, as `Ipc::export` asks.
-            unsafe { driver.pool_export_fd(pool) }
-        })?;
+    /// The pool of the memory that comes on offer.
+    #[allow(unsafe_code)]
+    fn share_pool(&self, pool: CuMemPool, wanted: TypeFlags) -> Result<SharedPool, Error> {
+        let driver = self.driver;
+        let mut attempts = Vec::new();
+        let (mut fd, mut fabric) = (None, None);
+        let _stays = Driver::pools_stay();
+        // Its owner may have freed it, and the pool, since it was looked at.
+        let is_there = self.memory_unchanged()?
+            && driver.pointer_attribute(pointer_attribute::MEMPOOL_HANDLE, self.base)?
+                == pool.0 as u64;
+        if !is_there {
+            return Err(not_exportable(MemoryKind::NotCuda));
+        }
+        if wanted.contains(TypeFlags::POSIX_FD) {
+            fd = trial(&mut attempts, HandleType::PosixFd, || {
+                // SAFETY: the driver has just said that this is the pool of memory that
+                // is allocated, and no pool is destroyed as long as `_stays` lives.
+                unsafe { driver.pool_export_fd(pool) }
+            })?;
+        }
+        if wanted.contains(TypeFlags::FABRIC) {
+            fabric = trial(&mut attempts, HandleType::Fabric, || {
+                // SAFETY: as above.
+                unsafe { driver.pool_export_fabric(pool) }
+            })?;
+        }
+        Ok(SharedPool::new(
+            pool,
+            fd.map(PrivateFd::new),
+            fabric,
+            attempts,
+        ))
     }
-    if wanted.contains(TypeFlags::FABRIC) {
-        fabric = trial(&mut attempts, HandleType::Fabric, || {
-            // SAFETY: as above.
-            unsafe { driver.pool_export_fabric(pool) }
-        })?;
-    }
-    Ok(SharedPool::new(
-        pool,
-        fd.map(PrivateFd::new),
-        fabric,
-        attempts,
-    ))
 }
 
 /// Tries one type. A refusal drops the type and is kept as an attempt; only

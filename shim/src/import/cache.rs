@@ -1,4 +1,4 @@
-//! One mapping an allocation, whatever windows of it are imported: made once, even
+//! One mapping of a VMM allocation, whatever windows of it are imported: made once, even
 //! if many threads ask at the same time, and undone by the last window's drop.
 //!
 //! Two windows share a mapping if every byte of their handles is equal but for
@@ -14,12 +14,10 @@ use crate::import::devices::DeviceId;
 use crate::import::importing::Import;
 use crate::import::slots::{self, Asked, Content, Slots};
 use crate::ipc::Ipc;
-use crate::mem::{Liveness, Shared, Used};
+use crate::mem::{Shared, Used};
 use crate::options::{Access, ImportOptions, Trust};
 use crate::sys::CuDevice;
-use gpuipc_core::{
-    Attributes, GpuIpcMemHandle, HANDLE_BYTES, HandleType, ProcessId, TypeFlags, TypeList,
-};
+use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, ProcessId, TypeFlags, TypeList};
 use std::sync::{Arc, LazyLock};
 
 /// What the slots keep.
@@ -46,7 +44,7 @@ pub(crate) struct Short {
 
 /// What a slot is for.
 pub(crate) struct Exact {
-    handle: [u8; HANDLE_BYTES],
+    handle: GpuIpcMemHandle,
     more: Box<[CuDevice]>,
     access: Access,
     host: bool,
@@ -59,7 +57,6 @@ pub(crate) struct Known {
     handle_type: HandleType,
     /// The types that had failed before.
     failed: TypeFlags,
-    is_referenced: bool,
 }
 
 impl Known {
@@ -73,7 +70,6 @@ impl Known {
         Some(Self {
             handle_type,
             failed: attempts.map(|attempt| attempt.handle_type.flag()).collect(),
-            is_referenced: shared.liveness == Liveness::Referenced,
         })
     }
 }
@@ -81,19 +77,18 @@ impl Known {
 /// What an import asks for.
 struct Wanted<'a> {
     short: Short,
-    handle: [u8; HANDLE_BYTES],
+    handle: &'a GpuIpcMemHandle,
     more: &'a [CuDevice],
     access: Access,
     host: bool,
     trust: &'a Trust,
     order: &'a [HandleType],
-    require_live: bool,
 }
 
 impl<'a> Wanted<'a> {
     fn new(
         ipc: &'a Ipc,
-        handle: &GpuIpcMemHandle,
+        handle: &'a GpuIpcMemHandle,
         options: &ImportOptions,
         (device, more): (CuDevice, &'a [CuDevice]),
         order: &'a [HandleType],
@@ -105,13 +100,12 @@ impl<'a> Wanted<'a> {
                 allocation: handle.allocation_id(),
                 device,
             },
-            handle: handle.encode(),
+            handle,
             more,
             access: options.access,
             host: options.host_access,
             trust: &ipc.settings().trust,
             order,
-            require_live: options.require_live,
         }
     }
 }
@@ -126,12 +120,12 @@ impl Asked<Mappings> for Wanted<'_> {
             && self.host == exact.host
             && *self.trust == exact.trust
             && *self.more == *exact.more
-            && same_allocation(&self.handle, &exact.handle)
+            && self.handle.same_allocation(&exact.handle)
     }
 
     fn exact(&self) -> Exact {
         Exact {
-            handle: self.handle,
+            handle: *self.handle,
             more: self.more.into(),
             access: self.access,
             host: self.host,
@@ -148,7 +142,6 @@ impl Asked<Mappings> for Wanted<'_> {
             .take_while(|wanted| **wanted != known.handle_type);
         self.order.contains(&known.handle_type)
             && before.all(|wanted| known.failed.contains(wanted.flag()))
-            && (!self.require_live || known.is_referenced)
     }
 }
 
@@ -157,22 +150,14 @@ fn slots() -> &'static Arc<Slots<Mappings>> {
     &SLOTS
 }
 
-/// Whether both are windows of the same allocation, on offer under the same token
-/// by the same types: all bytes are equal but for offset and length (24 to 39),
-/// window and segment (48 to 79) and checksum (188 to 191).
-fn same_allocation(a: &[u8; HANDLE_BYTES], b: &[u8; HANDLE_BYTES]) -> bool {
-    [0..24, 40..48, 80..188, 192..HANDLE_BYTES]
-        .into_iter()
-        .all(|part| a[part.clone()] == b[part])
-}
-
-/// Whether windows of this handle share a mapping at all. Memory of a pool does
-/// not: after its owner's free its address can show other memory, so each import
-/// of it asks the owner. Its pool and its pointer are shared in any case.
+/// Whether windows of this handle share a mapping at all. Legacy memory and memory of a
+/// pool do not: after their owner's free the address can show other memory, so each
+/// import asks the owner. What the driver gave is shared in any case, below the mapping.
 pub(crate) fn is_shared(handle: &GpuIpcMemHandle, options: &ImportOptions) -> bool {
     let odd = Attributes::MULTICAST | Attributes::MEM_POOL;
     handle.window().segment_count == 1
         && !handle.attributes().intersects(odd)
+        && !handle.types().contains(TypeFlags::RUNTIME_IPC)
         && options.place.is_none()
 }
 

@@ -9,6 +9,7 @@ use crate::import::cache;
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::importing::Import;
+use crate::import::own_access;
 use crate::import::window::Window;
 use crate::import::{order_of, own_memory, wait_of};
 use crate::ipc::Ipc;
@@ -81,8 +82,11 @@ fn outlook(
     let wait = wait_of(ipc, options);
     if let Some(own) = own_memory(ipc, &window, &wait) {
         let start = Instant::now();
+        let importers = Importers::of(ipc.driver(), &window, options)?;
+        let owner = devices::with_uuid(ipc.driver(), window.first().device_uuid())?;
+        let own = own.and_then(|_| own_access::check(&window, options, &importers, owner));
         let verdict = |handle_type| match own {
-            Ok(_) => Verdict::Yes,
+            Ok(()) => Verdict::Yes,
             Err(failure) => Verdict::No(failure.attempt(handle_type, start.elapsed())),
         };
         let types = window.types().into_iter();

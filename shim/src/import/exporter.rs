@@ -9,7 +9,7 @@
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::broker::{self, Answer, Connection, Reach};
 use crate::identity::Identity;
-use crate::import::pidfd::{self, Process};
+use crate::import::pidfd::{self, Offered, Process};
 use crate::import::window::Window;
 use crate::ipc::Ipc;
 use crate::mem::Liveness;
@@ -78,7 +78,7 @@ impl<'a> Exporter<'a> {
     /// way to the process.
     fn by_number(&self) -> Option<Result<OwnedFd, Failure>> {
         let process = self.process()?;
-        Some(process.and_then(|process| pidfd::fetch(&process, &self.ticket, self.reach.trust)))
+        Some(process.and_then(|process| pidfd::fetch(&process, &self.offered())))
     }
 
     /// The descriptor by its number from the process of a broker that has answered
@@ -90,7 +90,7 @@ impl<'a> Exporter<'a> {
             return None;
         }
         let process = Process::behind_socket(broker.process()?);
-        match pidfd::fetch(&process, &self.ticket, self.reach.trust) {
+        match pidfd::fetch(&process, &self.offered()) {
             Ok(fd) => Some(fd),
             Err(failure) => {
                 if matches!(failure.reason, Reason::PtraceRefused | Reason::NoPidfd) {
@@ -138,7 +138,7 @@ impl<'a> Exporter<'a> {
         if may_go_around(failure.reason)
             && let Some(Ok(process)) = self.process()
         {
-            match pidfd::offer_lives(&process, &self.ticket, self.reach.trust) {
+            match pidfd::offer_lives(&process, &self.offered()) {
                 Ok(true) if !require_live => return Ok(Liveness::OfferLives),
                 Ok(false) => {
                     return Err(Failure::refused(Step::Liveness, Reason::OfferWithdrawn));
@@ -171,6 +171,15 @@ impl<'a> Exporter<'a> {
             Answer::Own { .. } => refused(Reason::SizeMismatch),
             Answer::MemoryChanged => refused(Reason::StaleMemory),
             Answer::Fd(_) | Answer::MemoryUnchanged => refused(Reason::BrokerBadReply),
+        }
+    }
+
+    /// What the exporter's table is to say.
+    fn offered(&self) -> Offered<'_> {
+        Offered {
+            ticket: &self.ticket,
+            allocation_id: self.handle.allocation_id(),
+            trust: self.reach.trust,
         }
     }
 

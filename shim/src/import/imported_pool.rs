@@ -1,11 +1,16 @@
-//! Memory of another process's pool: the pool imported once in this process,
-//! each pointer in it once, and given back in the reverse order.
+//! Memory of another process's pool: the pool imported by each token that an importer
+//! shows, each pointer in it once, and given back in the reverse order.
 //!
 //! The driver does not count: a pool that is imported again gives the same
 //! `CUmemoryPool`, a pointer the same address, and the first `cuMemFree` ends
 //! it for everybody. A stale pointer, too, gives the address of whatever came to lie in
 //! its place (all seen on an H200, driver 580). So objects here are kept by what the
 //! driver answered, not by the bytes that led to it.
+//!
+//! A pool that is here already is not given to who names it. A token is good for a
+//! pool once a descriptor was had by it, from the broker or by the export table, and
+//! the driver says that it is this pool's; and only as long as memory imported by it
+//! is in use.
 
 #![allow(unsafe_code)]
 
@@ -13,9 +18,13 @@ use crate::attempt::{Failure, Reason, Step};
 use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::identity;
-use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemPool, pointer_attribute};
+use crate::import::importing::Import;
+use crate::import::slots::{self, Asked, Content, Slots};
+use crate::options::Trust;
+use crate::sys::{CuDevicePtr, CuMemAccessDesc, CuMemPool, pointer_attribute};
 use crate::undo;
-use gpuipc_core::{Endpoint, GpuIpcMemHandle, HandleType, ProcessId};
+use crate::wait::Ended;
+use gpuipc_core::{Endpoint, HandleType, ProcessId, Token};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,6 +33,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 #[derive(Clone, Debug)]
 pub(crate) struct PooledMapping {
     pointer: Arc<Pointer>,
+    /// Others who have the token import without asking for the pool.
+    _given: Arc<Given>,
 }
 
 /// What `cuMemPoolImportPointer` gave; freed on drop, which frees nothing of the
@@ -45,29 +56,67 @@ struct Pool {
     pointers: Mutex<HashMap<CuDevicePtr, Weak<Pointer>>>,
 }
 
-/// What makes two handles lead to the same pool: its exporter's process and
-/// broker, its number there, and, by fabric, its bytes. A forged handle cannot
-/// put another pool in the place of an honest one's: the broker that it names would
-/// not give the descriptor, and other bytes are another key.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
-    driver: usize,
-    process: ProcessId,
-    endpoint: Option<Endpoint>,
-    number: u64,
-    fabric: Option<[u8; 64]>,
+/// A pool as one token, or one fabric handle, led to it.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pool: Arc<Pool>,
+    slot: Arc<Slot>,
 }
 
-/// Who wants a pool that is being imported waits for its entry, nobody else does.
-type Entry = Arc<Mutex<Weak<Pool>>>;
+/// What the slots keep.
+#[derive(Debug)]
+pub(crate) struct GivenPools;
 
-#[derive(Default)]
-struct Pools {
-    by_key: HashMap<Key, Entry>,
-    /// By driver and its pool. An entry is taken out by its drop, after the
-    /// destruction.
-    by_raw: HashMap<(usize, CuMemPool), Weak<Pool>>,
+impl Content for GivenPools {
+    /// Driver, exporter, allocation.
+    type Short = (usize, ProcessId, u64);
+    type Exact = By;
+    type Note = ();
+    type Value = Given;
 }
+
+type Slot = slots::Slot<GivenPools>;
+
+/// By what a pool is given.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The broker, or the export table, if importers trust these users.
+    Token(Endpoint, Token, Trust),
+    /// The driver.
+    Fabric([u8; 64]),
+}
+
+struct Wanted {
+    short: (usize, ProcessId, u64),
+    by: By,
+}
+
+impl Asked<GivenPools> for Wanted {
+    fn short(&self) -> (usize, ProcessId, u64) {
+        self.short
+    }
+
+    fn fits(&self, by: &By) -> bool {
+        self.by == *by
+    }
+
+    fn exact(&self) -> By {
+        self.by.clone()
+    }
+
+    fn suits(&self, (): &()) -> bool {
+        true
+    }
+}
+
+fn given_pools() -> &'static Arc<Slots<GivenPools>> {
+    static GIVEN: LazyLock<Arc<Slots<GivenPools>>> = LazyLock::new(Arc::default);
+    &GIVEN
+}
+
+/// The imported pools, by driver and its pool. An entry is taken out by its drop, after
+/// the destruction.
+type Pools = HashMap<(usize, CuMemPool), Weak<Pool>>;
 
 fn pools() -> MutexGuard<'static, Pools> {
     static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
@@ -75,44 +124,52 @@ fn pools() -> MutexGuard<'static, Pools> {
 }
 
 impl PooledMapping {
-    /// Imports the pool of `handle`, if this process has not yet, gives `rights`
+    /// Imports the pool of `handle`, if its token has not led to it yet, gives `rights`
     /// to all of it, imports the pointer and compares its length. `descriptor`
     /// fetches the pool's descriptor where that is needed.
     pub(crate) fn import(
-        driver: Driver,
-        handle: &GpuIpcMemHandle,
+        import: &Import<'_>,
         handle_type: HandleType,
         rights: &[CuMemAccessDesc],
-        device: CuDevice,
         descriptor: impl FnOnce() -> Result<OwnedFd, Failure>,
     ) -> Result<Self, Failure> {
         let failed = |step| move |error| Failure::driver(step, handle_type, &error);
         let missing = Failure::refused(Step::Select, Reason::NotCreatedFor);
+        let (driver, handle) = (import.ipc.driver(), import.window.first());
         let data = handle.pool_pointer().ok_or(missing)?;
-        let fabric = match handle_type {
-            HandleType::Fabric => Some(*handle.fabric().ok_or(missing)?),
-            _ => None,
+        let by = match handle_type {
+            HandleType::Fabric => By::Fabric(*handle.fabric().ok_or(missing)?),
+            _ => {
+                let ticket = handle.ticket().ok_or(missing)?;
+                let trust = import.ipc.settings().trust.clone();
+                By::Token(ticket.endpoint, ticket.token, trust)
+            }
         };
-        let key = Key {
-            driver: driver.id(),
-            process: handle.process_id(),
-            endpoint: handle.ticket().map(|ticket| ticket.endpoint),
-            number: handle.pool_id(),
-            fabric,
+        let wanted = Wanted {
+            short: (driver.id(), handle.process_id(), handle.allocation_id()),
+            by,
         };
-        let pool = Pool::get(key, || {
-            let imported = match fabric {
-                Some(bytes) => Pool::import(driver, || driver.pool_import_fabric(&bytes)),
-                None => {
+        let make = |slot: &Arc<Slot>| {
+            let imported = match &wanted.by {
+                By::Fabric(bytes) => Pool::import(driver, || driver.pool_import_fabric(bytes)),
+                By::Token(..) => {
                     let fd = descriptor()?;
                     Pool::import(driver, || driver.pool_import_fd(fd.as_fd()))
                 }
             };
-            imported.map_err(failed(Step::ImportPool))
-        })?;
+            let given = Given {
+                pool: imported.map_err(failed(Step::ImportPool))?,
+                slot: Arc::clone(slot),
+            };
+            Ok((Arc::new(given), Some(())))
+        };
+        let late = |ended: Ended| Failure::refused(Step::ImportPool, ended.reason());
+        let given = given_pools().get(&wanted, import.wait, make, late)?;
+        let pool = &given.pool;
         // SAFETY: imported, and destroyed by the drop of `pool` only.
         unsafe { driver.pool_set_access(pool.raw, rights) }.map_err(failed(Step::SetPoolAccess))?;
-        let context = DeviceContext::for_device(driver, device).map_err(failed(Step::Context))?;
+        let context = DeviceContext::for_device(driver, import.importers.first)
+            .map_err(failed(Step::Context))?;
         let pointer = pool
             .pointer(data, context)
             .map_err(failed(Step::ImportPointer))?;
@@ -122,7 +179,10 @@ impl PooledMapping {
         if size != handle.base_size() {
             return Err(Failure::refused(Step::Compare, Reason::SizeMismatch));
         }
-        Ok(Self { pointer })
+        Ok(Self {
+            pointer,
+            _given: given,
+        })
     }
 
     /// The first byte of the allocation.
@@ -132,31 +192,6 @@ impl PooledMapping {
 }
 
 impl Pool {
-    /// The pool under this key; imported by `import` if it is not there.
-    fn get(
-        key: Key,
-        import: impl FnOnce() -> Result<Arc<Self>, Failure>,
-    ) -> Result<Arc<Self>, Failure> {
-        let entry = Arc::clone(pools().by_key.entry(key).or_default());
-        let mut place = entry.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = place.upgrade() {
-            return Ok(pool);
-        }
-        let imported = import();
-        if let Ok(pool) = &imported {
-            *place = Arc::downgrade(pool);
-        }
-        drop(place);
-        drop(entry);
-        // Pools that have ended make room. An entry that only the map holds is
-        // nobody's who is about to import.
-        pools().by_key.retain(|_, entry| {
-            Arc::strong_count(entry) > 1
-                || entry.try_lock().is_ok_and(|place| place.strong_count() > 0)
-        });
-        imported
-    }
-
     /// The object for what `import` answers, which may be there already.
     fn import(
         driver: Driver,
@@ -166,7 +201,7 @@ impl Pool {
         // drop has begun, which must not destroy it between the answer and here.
         let mut pools = pools();
         let raw = import()?;
-        let known = pools.by_raw.entry((driver.id(), raw)).or_default();
+        let known = pools.entry((driver.id(), raw)).or_default();
         if let Some(pool) = known.upgrade() {
             return Ok(pool);
         }
@@ -232,6 +267,14 @@ impl Drop for Pointer {
     }
 }
 
+impl Drop for Given {
+    fn drop(&mut self) {
+        if !identity::is_forked() {
+            self.slot.clean();
+        }
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         if identity::is_forked() {
@@ -240,7 +283,6 @@ impl Drop for Pool {
         let key = (self.driver.id(), self.raw);
         let mut pools = pools();
         let is_mine = pools
-            .by_raw
             .get(&key)
             .is_some_and(|entry| core::ptr::eq(entry.as_ptr(), self));
         if is_mine {
@@ -249,7 +291,7 @@ impl Drop for Pool {
             undo::report("cuMemPoolDestroy", unsafe {
                 self.driver.pool_destroy(self.raw)
             });
-            pools.by_raw.remove(&key);
+            pools.remove(&key);
         }
     }
 }

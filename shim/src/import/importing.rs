@@ -5,9 +5,10 @@ use crate::driver::{self, AllocationHandle, device_uuid};
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::imported_pool::PooledMapping;
+use crate::import::legacy::LegacyMapping;
 use crate::import::window::Window;
 use crate::ipc::Ipc;
-use crate::mapping::{LegacyMapping, VmmMapping};
+use crate::mapping::VmmMapping;
 use crate::mem::{Liveness, Mapping};
 use crate::options::ImportOptions;
 use crate::sys::{CuDevice, CuMemAccessDesc, CuResult};
@@ -185,38 +186,41 @@ impl Import<'_> {
             bytes,
             handle.base_size(),
             self.importers.first,
+            self.wait,
         )
-        .map_err(|failure| {
-            let same_pid = handle.pid() == self.ipc.identity().pid;
-            if failure.reason == Reason::ContextRefused && same_pid {
-                Failure {
-                    reason: Reason::SamePid,
-                    ..failure
-                }
-            } else {
-                failure
-            }
+        .map_err(|failure| Failure {
+            reason: self.why_not_opened(&failure, exporter.as_ref()),
+            ..failure
         })?;
         let liveness = self.liveness(exporter)?;
         Ok((Mapping::Legacy(mapping), liveness))
     }
 
-    /// Imports a pool, once in this process, and a pointer in it; asks as
+    /// What a failed open means, beyond what the code alone says.
+    fn why_not_opened(&self, failure: &Failure, exporter: Option<&Exporter<'_>>) -> Reason {
+        let same_pid = self.window.first().pid() == self.ipc.identity().pid;
+        match (failure.reason, exporter) {
+            (Reason::ContextRefused, _) if same_pid => Reason::SamePid,
+            // The driver says so of an exporter that it no longer knows: the exporter
+            // itself may know better.
+            (Reason::ExporterGone, Some(exporter)) => match exporter.liveness(false) {
+                Ok(Liveness::Unknown) => Reason::ExporterGone,
+                Ok(_) => Reason::Driver,
+                Err(said) => said.reason,
+            },
+            (reason, _) => reason,
+        }
+    }
+
+    /// Imports a pool, once for each token, and a pointer in it; asks as
     /// [`Import::open`] does, since a freed pointer imports, too, and reading it
     /// can break the context.
     fn import_pooled(&self, handle_type: HandleType, note: &mut dyn FnMut(Failure)) -> Imported {
         let exporter = self.exporter_to_ask()?;
-        let mapping = PooledMapping::import(
-            self.ipc.driver(),
-            self.window.first(),
-            handle_type,
-            &self.rights(),
-            self.importers.first,
-            || {
-                let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
-                descriptors.get(0, note)
-            },
-        )?;
+        let mapping = PooledMapping::import(self, handle_type, &self.rights(), || {
+            let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
+            descriptors.get(0, note)
+        })?;
         let liveness = self.liveness(exporter)?;
         Ok((Mapping::Pooled(mapping), liveness))
     }

@@ -7,7 +7,9 @@ pub(crate) mod devices;
 pub(crate) mod exporter;
 pub(crate) mod imported_pool;
 pub(crate) mod importing;
+pub(crate) mod legacy;
 pub(crate) mod own_access;
+pub(crate) mod own_memory;
 pub(crate) mod pidfd;
 pub(crate) mod slots;
 pub(crate) mod window;
@@ -16,6 +18,7 @@ use self::cache::Slot;
 use self::devices::Importers;
 use self::exporter::Exporter;
 use self::importing::Import;
+use self::own_memory::OwnMemory;
 use self::window::Window;
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::error::{Error, ImportError};
@@ -26,8 +29,9 @@ use crate::mem::{GpuIpcMem, Liveness, Mapping, Shared, Used};
 use crate::options::ImportOptions;
 use crate::sys::CuDevicePtr;
 use crate::wait::Wait;
-use gpuipc_core::{GpuIpcMemHandle, HandleType, TypeList};
-use std::sync::Arc;
+use core::sync::atomic::Ordering;
+use gpuipc_core::{GpuIpcMemHandle, HandleType, TypeFlags, TypeList};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A timeout longer than this is this: a deadline must be a time that exists.
@@ -40,6 +44,9 @@ pub(crate) fn import(
     options: &ImportOptions,
 ) -> Result<GpuIpcMem, Error> {
     let own = identity::process_id()?;
+    if is_cancelled(options) {
+        return Err(cancelled(&Window::of(handles)?));
+    }
     if let [handle] = handles
         && handle.process_id() != own
         && let Some(shared) = cache::hit(ipc, handle, options)
@@ -50,11 +57,10 @@ pub(crate) fn import(
     }
     let window = Window::of(handles)?;
     let wait = wait_of(ipc, options);
-    if let Some(own) = own_memory(ipc, &window, &wait) {
-        let base = own.map_err(|failure| refuse_all(&window, failure))?;
-        return own_mem(ipc, &window, base);
+    match own_memory(ipc, &window, &wait) {
+        Some(own) => import_own(ipc, &window, options, &wait, own),
+        None => import_window(ipc, &window, options, &wait),
     }
-    import_window(ipc, &window, options, &wait)
 }
 
 /// Imports what is another process's.
@@ -176,48 +182,55 @@ pub(crate) fn order_of(
     (order, attempts)
 }
 
-/// The window's original address, if this very process exported it; `None` if it
+/// The window at its original address, if this very process exported it; `None` if it
 /// is another process's.
 pub(crate) fn own_memory(
     ipc: &Ipc,
     window: &Window<'_>,
     wait: &Wait,
-) -> Option<Result<CuDevicePtr, Failure>> {
+) -> Option<Result<OwnMemory, Failure>> {
     let first = window.first();
     if first.process_id() == ipc.identity().process {
-        return Some(side_by_side(window, |handle| own_base(ipc, handle)));
+        return Some(side_by_side(window, |handle| own_offer(ipc, handle)));
     }
     // Another copy of the library in this process has another process id.
     let is_other_copy = first.host_id() == ipc.identity().host
         && Exporter::of(first, ipc, wait).is_ok_and(|exporter| exporter.is_this_process());
     is_other_copy.then(|| {
         side_by_side(window, |handle| {
-            Exporter::of(handle, ipc, wait)?.own_pointer()
+            Ok((Exporter::of(handle, ipc, wait)?.own_pointer()?, None))
         })
     })
 }
 
-/// The address of the first allocation, if all lie there as the window says.
+/// The memory from the first allocation on, if all lie there as the window says.
 fn side_by_side(
     window: &Window<'_>,
-    base_of: impl Fn(&GpuIpcMemHandle) -> Result<CuDevicePtr, Failure>,
-) -> Result<CuDevicePtr, Failure> {
+    base_of: impl Fn(&GpuIpcMemHandle) -> Result<(CuDevicePtr, Option<Weak<Offer>>), Failure>,
+) -> Result<OwnMemory, Failure> {
     let mut first = None;
     let mut next = None;
+    let mut offers = Vec::new();
     for (at, handle) in window.segments().iter().enumerate() {
         let number = window.number_of(at);
-        let base = base_of(handle).map_err(|failure| failure.at_segment(number))?;
+        let (base, offer) = base_of(handle).map_err(|failure| failure.at_segment(number))?;
         if next.is_some_and(|next| next != base) {
             return Err(Failure::refused(Step::Select, Reason::SizeMismatch).at_segment(number));
         }
         first.get_or_insert(base);
         next = Some(base.wrapping_add(handle.base_size()));
+        offers.extend(offer);
     }
-    first.ok_or(Failure::refused(Step::Select, Reason::OfferWithdrawn))
+    let base = first.ok_or(Failure::refused(Step::Select, Reason::OfferWithdrawn))?;
+    Ok(OwnMemory { base, offers })
 }
 
-/// The original address of memory that this process offers under the handle's token.
-fn own_base(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Result<CuDevicePtr, Failure> {
+/// The original address of memory that this process offers under the handle's token, and
+/// the offer.
+fn own_offer(
+    ipc: &Ipc,
+    handle: &GpuIpcMemHandle,
+) -> Result<(CuDevicePtr, Option<Weak<Offer>>), Failure> {
     let refused = |reason| Err(Failure::refused(Step::Select, reason));
     let offer = handle.ticket().and_then(|ticket| {
         let id = handle.allocation_id();
@@ -230,20 +243,43 @@ fn own_base(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Result<CuDevicePtr, Failure>
         return refused(Reason::SizeMismatch);
     }
     match offer.memory_unchanged() {
-        Ok(true) => Ok(offer.base),
+        Ok(true) => Ok((offer.base, Some(Arc::downgrade(&offer)))),
         Ok(false) => refused(Reason::StaleMemory),
         Err(error) => Err(Failure::driver(Step::Liveness, HandleType::PosixFd, &error)),
     }
 }
 
-/// This process's own memory, by its original address.
-fn own_mem(ipc: &Ipc, window: &Window<'_>, base: CuDevicePtr) -> Result<GpuIpcMem, Error> {
+/// This process's own memory, by its original address, with access for the importing
+/// devices.
+pub(crate) fn import_own(
+    ipc: &Ipc,
+    window: &Window<'_>,
+    options: &ImportOptions,
+    wait: &Wait,
+    own: Result<OwnMemory, Failure>,
+) -> Result<GpuIpcMem, Error> {
+    if is_cancelled(options) {
+        return Err(cancelled(window));
+    }
+    let refuse = |failure| refuse_all(window, failure);
+    let own = own.map_err(refuse)?;
     let driver = ipc.driver();
-    let device = devices::with_uuid(driver, window.first().device_uuid())?.unwrap_or(0);
+    let importers = Importers::of(driver, window, options)?;
+    let owner = devices::with_uuid(driver, window.first().device_uuid())?;
+    own_access::check(window, options, &importers, owner).map_err(refuse)?;
+    own_access::give(driver, window, own.base, &importers).map_err(|error| {
+        // Another thread may have withdrawn or freed it meanwhile.
+        refuse(match own_memory(ipc, window, wait) {
+            Some(Err(gone)) => gone,
+            _ => Failure::driver(Step::SetAccess, HandleType::PosixFd, &error),
+        })
+    })?;
+    let is_legacy = window.first().types().contains(TypeFlags::RUNTIME_IPC);
+    let device = owner.filter(|_| is_legacy).unwrap_or(importers.first);
     let shared = Shared::new(
         driver,
         device,
-        (Mapping::Own(base), Liveness::MemoryUnchanged),
+        (Mapping::Own(own), Liveness::MemoryUnchanged),
         Used::SameProcess,
         Vec::new(),
         None,
@@ -251,6 +287,15 @@ fn own_mem(ipc: &Ipc, window: &Window<'_>, base: CuDevicePtr) -> Result<GpuIpcMe
     let len = window.len().unwrap_or(usize::MAX);
     let offset = window.first().offset_from_base();
     Ok(GpuIpcMem::new(Arc::new(shared), offset, len))
+}
+
+fn is_cancelled(options: &ImportOptions) -> bool {
+    let cancel = options.cancel.as_ref();
+    cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+}
+
+fn cancelled(window: &Window<'_>) -> Error {
+    refuse_all(window, Failure::refused(Step::Select, Reason::Cancelled))
 }
 
 /// One cause for every type of the handles.

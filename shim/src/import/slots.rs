@@ -1,8 +1,9 @@
 //! Values that are made once, even if many threads ask at the same time, and
-//! found as long as somebody holds them. What they are is the cache's matter.
+//! found as long as somebody holds them. What they are is their users' matter.
 //!
 //! No lock is held while a value is made; who wants what another thread is making
-//! waits for that one only.
+//! waits for that one only. So does who comes while a value's drop is under way:
+//! the next one is made after it.
 
 use crate::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use crate::wait::{Ended, Wait};
@@ -21,7 +22,8 @@ pub(crate) trait Content: Sized {
     /// What is asked of a value. It stands beside it, so that nobody has to hold a
     /// value, and perhaps be its last user, while its slot is locked.
     type Note;
-    /// The last user's drop calls [`Slot::clean`].
+    /// Its drop calls [`Slot::clean`], after what must have ended before another
+    /// value is made.
     type Value;
 }
 
@@ -173,6 +175,9 @@ impl<K: Content> Slot<K> {
                 }
             }
         }
+        drop(state);
+        drop(all);
+        self.changed.notify_all();
     }
 
     fn take_turn(&self, asked: &impl Asked<K>, wait: &Wait) -> Turn<K> {
@@ -186,7 +191,7 @@ impl<K: Content> Slot<K> {
             if state.is_removed {
                 return Turn::Again;
             }
-            if !state.is_making {
+            if !state.is_making && !state.is_ending() {
                 state.is_making = true;
                 return Turn::Make;
             }
@@ -201,6 +206,13 @@ impl<K: Content> Slot<K> {
 }
 
 impl<K: Content> State<K> {
+    /// A value's drop has begun, and has not come to [`Slot::clean`] yet.
+    fn is_ending(&self) -> bool {
+        self.values
+            .iter()
+            .any(|(_, value)| value.strong_count() == 0)
+    }
+
     fn find(&self, asked: &impl Asked<K>) -> Option<Arc<K::Value>> {
         self.values.iter().find_map(|(note, value)| {
             let suits = asked.suits(note);
@@ -227,7 +239,91 @@ struct Making<'a, K: Content> {
 impl<K: Content> Drop for Making<'_, K> {
     fn drop(&mut self) {
         self.slot.state().is_making = false;
-        self.slot.changed.notify_all();
         self.slot.clean();
+    }
+}
+
+#[cfg(all(test, not(gpuipc_shuttle)))]
+mod tests {
+    use super::{Asked, Content, Slot, Slots};
+    use crate::wait::{Ended, Wait};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Barrier};
+    use std::time::{Duration, Instant};
+
+    struct Numbers;
+
+    impl Content for Numbers {
+        type Short = ();
+        type Exact = ();
+        type Note = ();
+        type Value = Number;
+    }
+
+    /// Its end takes until both barriers are passed.
+    struct Number {
+        slot: Arc<Slot<Numbers>>,
+        end: Arc<[Barrier; 2]>,
+    }
+
+    impl Drop for Number {
+        fn drop(&mut self) {
+            self.end[0].wait();
+            self.end[1].wait();
+            self.slot.clean();
+        }
+    }
+
+    struct Any;
+
+    impl Asked<Numbers> for Any {
+        fn short(&self) {}
+
+        fn fits(&self, (): &()) -> bool {
+            true
+        }
+
+        fn exact(&self) {}
+
+        fn suits(&self, (): &()) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_value_is_made_after_the_end_of_the_one_before() {
+        let slots: Arc<Slots<Numbers>> = Arc::default();
+        let end = Arc::new([const { 2 }; 2].map(Barrier::new));
+        let made = AtomicU32::new(0);
+        let get = |milliseconds| {
+            let wait = Wait {
+                deadline: Instant::now() + Duration::from_millis(milliseconds),
+                cancel: None,
+            };
+            let make = |slot: &Arc<Slot<Numbers>>| {
+                made.fetch_add(1, Ordering::Relaxed);
+                let number = Number {
+                    slot: Arc::clone(slot),
+                    end: Arc::clone(&end),
+                };
+                Ok((Arc::new(number), Some(())))
+            };
+            slots.get(&Any, &wait, make, |ended| ended)
+        };
+        let first = get(60_000);
+        std::thread::scope(|scope| {
+            let dropping = scope.spawn(|| drop(first));
+            end[0].wait();
+            assert_eq!(get(50).err(), Some(Ended::TimedOut));
+            assert_eq!(made.load(Ordering::Relaxed), 1);
+            let next = scope.spawn(|| get(60_000).map(drop));
+            end[1].wait();
+            dropping.join().expect("no panic");
+            // The end of the next one.
+            end[0].wait();
+            end[1].wait();
+            assert_eq!(next.join().expect("no panic"), Ok(()));
+        });
+        assert_eq!(made.load(Ordering::Relaxed), 2);
     }
 }

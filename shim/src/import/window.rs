@@ -137,6 +137,15 @@ impl<'a> Window<'a> {
     }
 }
 
+/// Whether these handles, in any order, are what [`Ipc::import`](crate::Ipc::import) takes:
+/// all segments of one window, each once, which can lie side by side. Asks nobody.
+///
+/// # Errors
+/// As that call's: [`Error::Window`], [`Error::Argument`], [`Error::Unsupported`].
+pub fn check_window(handles: &[GpuIpcMemHandle]) -> Result<(), Error> {
+    Window::of(handles).map(drop)
+}
+
 /// The field by which a handle shows to be of another window.
 fn foreign_field(first: &GpuIpcMemHandle, other: &GpuIpcMemHandle) -> Option<&'static str> {
     let (window, other_window) = (first.window(), other.window());

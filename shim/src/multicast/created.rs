@@ -87,7 +87,9 @@ pub(super) fn create(
     }
     offer.reference = Reference::new(Some(object));
     // Before the handle exists.
-    offer.entry = offer.broker.enter(&offer.token, offer.descriptor.number());
+    offer.entry = offer
+        .broker
+        .enter(&offer.token, offer.descriptor.number(), offer.allocation_id);
     let offer = offer.register();
     let handle = handle_of(ipc, &offer, num_devices)?;
     log::debug!(target: "gpuipc::gpu", "a multicast object of {size} bytes for {num_devices} devices: {handle:?}");

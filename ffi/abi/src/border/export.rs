@@ -24,6 +24,10 @@ use std::mem::MaybeUninit;
 /// then `cuMemCreate` memory stays allocated, whatever its owner frees;
 /// `cuMemAlloc` memory and memory of a pool its owner must keep.
 ///
+/// A handle gives the whole allocation, not only the range. A handle of pool memory gives
+/// the whole pool: also what was never exported, and what the pool allocates later, until
+/// the pool is destroyed. Ending the export does not take that back.
+///
 /// Fails with `GPUIPC_NOT_EXPORTABLE` (the error's text has the kind of memory
 /// and the cure), `GPUIPC_INVALID_ARGUMENT` for `len` 0, `GPUIPC_BROKER_START`,
 /// `GPUIPC_DRIVER_CALL`, `GPUIPC_FORKED`.

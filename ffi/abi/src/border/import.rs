@@ -62,8 +62,12 @@ pub(super) unsafe fn import_options(
 /// is undone before the next one is tried. The caller's current context stays.
 ///
 /// `*out` is to be given to `gpuipc_mem_free`, which unmaps. In the exporting
-/// process itself this gives the original pointer. Windows of one allocation that are
-/// imported with the same device and access share one mapping.
+/// process itself this gives the original pointer, and access for the importing device and
+/// `more_devices`; `cuMemAlloc` memory cannot be given to another GPU that these options
+/// name, which is an error (`cuCtxEnablePeerAccess` is its owner's), nor can own memory have
+/// a `place`. `gpuipc_deserialize` does the same. Windows of one `cuMemCreate` allocation
+/// that are imported with the same device and access share one mapping; a legacy handle is
+/// opened once in a process, and its exporter asked at each import.
 ///
 /// Nothing here orders one process's GPU work after another's.
 ///

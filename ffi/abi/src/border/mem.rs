@@ -44,8 +44,9 @@ pub extern "C" fn gpuipc_mem_type_used(
     })
 }
 
-/// What was known about the memory when it was imported: one of
-/// `GPUIPC_LIVENESS_...`.
+/// What was known about the memory at this very import: one of `GPUIPC_LIVENESS_...`.
+/// Of legacy memory and memory of a pool the exporter is asked each time, also where it is
+/// mapped here already.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuipc_mem_liveness(
     mem: Option<&Mem>,
@@ -106,8 +107,13 @@ pub unsafe extern "C" fn gpuipc_mem_attempt_list(
 
 /// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
 ///
-/// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory, and with
-/// `GPUIPC_DRIVER_CALL`, after which `to` holds anything.
+/// This process's own memory (`GPUIPC_TYPE_SAME_PROCESS`) is mapped a second time for the
+/// copy, which only memory of `cuMemCreate` can be, and only while it is exported; else use
+/// the original pointer.
+///
+/// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory, with
+/// `GPUIPC_UNSUPPORTED` for own memory as above, and with `GPUIPC_DRIVER_CALL`, after which
+/// `to` holds anything.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuipc_mem_read(
     mem: Option<&Mem>,
@@ -127,8 +133,8 @@ pub unsafe extern "C" fn gpuipc_mem_read(
 /// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
 /// returns the bytes are there, and so is all other work of that context done.
 ///
-/// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory,
-/// `GPUIPC_DRIVER_CALL` (also where the mapping may be read only).
+/// Fails as `gpuipc_mem_read`, and with `GPUIPC_DRIVER_CALL` also where the mapping may be
+/// read only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuipc_mem_write(
     mem: Option<&Mem>,

@@ -53,7 +53,8 @@ pub unsafe extern "C" fn gpuipc_register(
 
 /// What a peer registered, from the `len` bytes of its `gpuipc_registered_bytes`, which
 /// need no alignment. Its memory is mapped as `gpuipc_import` does; in the process that
-/// registered it this gives the original pointer. Where no type of sharing leads to the
+/// registered it this gives the original pointer, with the access or the error that
+/// `gpuipc_import` gives there. Where no type of sharing leads to the
 /// memory and there is a transport, it is left to that one: `gpuipc_registered_data` is
 /// 0, and `gpuipc_registered_gpu_error` says why. `options` may be NULL: the defaults.
 ///

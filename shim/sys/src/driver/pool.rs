@@ -10,6 +10,10 @@ use crate::{
 use core::ffi::c_void;
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// Held alone to destroy a pool.
+static DESTROYING: RwLock<()> = RwLock::new(());
 
 impl Driver {
     /// `cuMemPoolCreate`: a pool whose memory lies on one device, with these
@@ -53,8 +57,15 @@ impl Driver {
     /// # Errors
     /// `INVALID_VALUE` (1) for a device's default pool.
     pub unsafe fn pool_destroy(self, pool: CuMemPool) -> Result<()> {
+        let _alone = DESTROYING.write().unwrap_or_else(PoisonError::into_inner);
         let _relaxed = self.relaxed();
         call!(self, mem_pool_destroy(pool))
+    }
+
+    /// While it lives, [`Driver::pool_destroy`] waits: for work with a pool that another
+    /// thread may own. The caller asks the driver for the pool under it.
+    pub fn pools_stay() -> RwLockReadGuard<'static, ()> {
+        DESTROYING.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `cuMemAllocFromPoolAsync`: memory that is there for work on this stream.

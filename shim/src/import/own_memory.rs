@@ -1,0 +1,57 @@
+//! This process's own memory, imported by its own handle: at its original address, which
+//! nothing here keeps.
+
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::export::offer::Offer;
+use crate::mapping::VmmMapping;
+use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemLocation, access, location};
+use std::sync::Weak;
+
+/// An address, and what is on offer there.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnMemory {
+    pub(crate) base: CuDevicePtr,
+    /// One a segment; none where another copy of the library offers it.
+    pub(crate) offers: Vec<Weak<Offer>>,
+}
+
+impl OwnMemory {
+    /// Maps the memory a second time, for a copy: its owner may unmap the first at any
+    /// moment, in safe code of another thread. Other memory than that of `cuMemCreate`
+    /// cannot be mapped twice.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where that cannot be done, [`Error::Driver`].
+    pub(crate) fn map(&self, driver: Driver, device: CuDevice) -> Result<VmmMapping, Error> {
+        const NOT_HELD: Error = Error::Unsupported {
+            what: "of a process's own memory only that of cuMemCreate is copied, while it is exported; use the original pointer",
+        };
+        let offers: Option<Vec<_>> = self.offers.iter().map(Weak::upgrade).collect();
+        let offers = offers.filter(|offers| !offers.is_empty()).ok_or(NOT_HELD)?;
+        let sizes: Option<Vec<usize>> = offers
+            .iter()
+            .map(|offer| usize::try_from(offer.size).ok())
+            .collect();
+        let sizes = sizes.ok_or(NOT_HELD)?;
+        let mut mapping: Option<VmmMapping> = None;
+        for (offer, size) in offers.iter().zip(&sizes) {
+            // The mapping has a reference of its own then.
+            let reference = offer.reference.lend().ok_or(NOT_HELD)?;
+            let mapping = match &mut mapping {
+                Some(mapping) => mapping,
+                none => none.insert(VmmMapping::reserve(driver, sizes.iter().sum())?),
+            };
+            mapping.append(&reference, *size)?;
+        }
+        let mapping = mapping.ok_or(NOT_HELD)?;
+        mapping.give_access(&[CuMemAccessDesc {
+            location: CuMemLocation {
+                kind: location::DEVICE,
+                id: device,
+            },
+            flags: access::READ_WRITE,
+        }])?;
+        Ok(mapping)
+    }
+}
