@@ -14,8 +14,9 @@ impl GpuIpcMemHandle {
 
 /// A handle's bytes with zeros for which part of the allocation it is.
 fn without_part(handle: &GpuIpcMemHandle) -> [u8; HANDLE_BYTES] {
+    let at = GpuIpcMemHandle::AT;
     let mut bytes = handle.encode();
-    let (b, at) = (&mut bytes, GpuIpcMemHandle::AT);
+    let b = &mut bytes;
     at.offset_from_base.put(b, [0; 8]);
     at.length.put(b, [0; 8]);
     at.window_id.put(b, [0; 8]);

@@ -106,7 +106,7 @@ layout! {
         token: [u8; 16],
         #[at(16)] /// The descriptor's number in the exporter, or -1.
         number: i64,
-        #[at(24)] #[plain(u64)] /// The allocation's id in the exporter.
+        #[at(24)] #[plain(u64)] /// The handle's [`allocation_id`](crate::GpuIpcMemHandle::allocation_id).
         allocation_id: u64,
     }
 
@@ -114,7 +114,7 @@ layout! {
     ///
     /// It is written before the handle exists and removed before the descriptor is closed. So who
     /// fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds all
-    /// three fields in the entry, has fetched the descriptor that was offered.
+    /// three in the entry, has fetched the descriptor that was offered. A free entry is all zeros.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TableEntry {
         /// The number that the offered descriptor has in the exporter; none where it keeps none open.
@@ -125,25 +125,21 @@ layout! {
 impl TableEntry {
     /// The entry's bytes.
     pub fn encode(&self) -> [u8; TABLE_ENTRY_BYTES] {
-        let number = i64::from(self.fd.unwrap_or(NO_FD));
         let bytes = TableEntryBytes {
             token: [0; 16],
-            number,
+            number: self.fd.unwrap_or(NO_FD).into(),
             allocation_id: 0,
         };
         bytes.with_plain(self).wire()
     }
 
-    /// The entry that these bytes are; none of a free place, which is all zeros.
+    /// The entry that these bytes are; none of a free place, or of bytes that are none.
     pub fn decode(bytes: &[u8; TABLE_ENTRY_BYTES]) -> Option<Self> {
-        if *bytes == [0; TABLE_ENTRY_BYTES] {
-            return None;
-        }
-        let bytes = TableEntryBytes::of_wire(bytes);
-        let fd = match i32::try_from(bytes.number).ok()? {
+        let entry = TableEntryBytes::of_wire(bytes);
+        let fd = match i32::try_from(entry.number).ok()? {
             NO_FD => None,
             fd => Some(fd),
         };
-        Some(bytes.fields_with(fd))
+        (*bytes != [0; TABLE_ENTRY_BYTES]).then(|| entry.fields_with(fd))
     }
 }

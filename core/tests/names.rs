@@ -85,14 +85,15 @@ fn a_list_has_the_types_of_a_set_in_order_and_each_once() {
 fn an_entry_of_the_export_table_is_its_32_bytes() {
     let token = Token::new([0x5a; 16]);
     for (fd, number) in [(Some(37), 37), (Some(0), 0), (None, -1_i64)] {
+        let allocation_id = 0x1122_3344_5566_7788;
         let entry = TableEntry {
             token,
-            allocation_id: 7,
+            allocation_id,
             fd,
         };
         let bytes = entry.encode();
-        let inverse = (!number).to_le_bytes();
-        let wanted = [&[0x5a; 16][..], &number.to_le_bytes(), &inverse].concat();
+        let id = u64::to_le_bytes(allocation_id);
+        let wanted = [&[0x5a; 16][..], &number.to_le_bytes(), &id].concat();
         assert_eq!(bytes, wanted[..]);
         assert_eq!(TableEntry::decode(&bytes), Some(entry));
         for at in 0..32 {

@@ -147,6 +147,12 @@ fn read(path: &str) -> Result<String, Errno> {
     }
 }
 
+/// The word at this place of the line that begins with `name`.
+pub(crate) fn word(text: &str, name: &str, at: usize) -> Option<u32> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().nth(at)?.parse().ok()
+}
+
 fn has_ended(process: BorrowedFd<'_>) -> bool {
     let now = Timespec::default();
     poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now)) != Ok(0)
@@ -164,12 +170,6 @@ fn user_of(process: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
     let user = word(&read(&format!("/proc/{pid}/status"))?, "Uid:", 1);
     // Had the process ended before, the pid might have been another one's.
     Ok(user.filter(|_| !has_ended(process)))
-}
-
-/// The number at `at` in the first line that starts with `name`.
-pub(crate) fn word(text: &str, name: &str, at: usize) -> Option<u32> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().nth(at)?.parse().ok()
 }
 
 /// In a handle that names none.
