@@ -108,7 +108,7 @@ fn the_fabric_leads_to_withdrawn_memory_as_long_as_its_owner_has_it() {
 }
 
 #[test]
-fn an_open_window_serves_others_after_the_exporters_death() {
+fn an_open_vmm_window_serves_others_after_the_exporters_death() {
     for kind in [Kind::VmmFd, Kind::Small] {
         plays(vec![
             alloc(kind, false),

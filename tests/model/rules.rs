@@ -43,7 +43,7 @@ impl Model {
         let wanted = &self.exports[export];
         let buffer = &self.buffers[wanted.buffer];
         if buffer.life == life {
-            return match self.own(export) {
+            return match self.own(export, options, room) {
                 Ok(()) => Expected::Own,
                 Err(told) => Expected::Refused(told),
             };
@@ -58,7 +58,7 @@ impl Model {
             .copied()
             .collect();
         let found_by = match wanted.offerings.as_slice() {
-            [one] if !buffer.is_pooled() && room.is_none() => Some(*one),
+            [one] if buffer.is_vmm() && room.is_none() => Some(*one),
             _ => None,
         };
         if let Some(offering) = found_by
@@ -91,8 +91,8 @@ impl Model {
         Expected::Refused(telling(&told))
     }
 
-    /// The mapping that another window of the same allocation has made: it serves
-    /// whatever became of the offer, unless memory is asked for that surely lives.
+    /// The mapping that another window of the same VMM allocation has made: it serves
+    /// whatever became of the offer.
     fn found(
         &self,
         life: usize,
@@ -109,13 +109,14 @@ impl Model {
                 && mapped.who == who(options, &self.buffers[self.offerings[offering].buffer])
                 && order.contains(&mapped.used)
                 && before.all(|wanted| mapped.failed.contains(wanted))
-                && (!options.live || mapped.used != HandleType::RuntimeIpc)
         })
     }
 
-    /// In the exporting process: what is on offer, and not freed.
-    fn own(&self, export: usize) -> Way {
+    /// In the exporting process: what is on offer, and not freed, for whom access can be
+    /// given to it where it is.
+    fn own(&self, export: usize, options: &Options, room: Option<Room>) -> Way {
         let wanted = &self.exports[export];
+        let buffer = &self.buffers[wanted.buffer];
         for offering in &wanted.offerings {
             if self.offerings[*offering].uses == 0 {
                 return Err(vec![WITHDRAWN]);
@@ -123,6 +124,12 @@ impl Model {
             if self.buffers[wanted.buffer].is_freed {
                 return Err(vec![NONE_WORKED]);
             }
+        }
+        let is_legacy = !buffer.is_vmm() && !buffer.is_pooled();
+        let is_elsewhere = options.more || options.first(buffer.device) != buffer.device;
+        let is_for_cpu = options.host && buffer.kind != Kind::HostNuma;
+        if room.is_some() || is_for_cpu || is_legacy && is_elsewhere {
+            return Err(vec![NONE_WORKED]);
         }
         Ok(())
     }
@@ -267,13 +274,19 @@ impl Model {
 
     /// Whether a mapping shows what the model says. What holds no reference shows
     /// the memory only as long as its owner has it; after that nothing is promised.
-    /// The own process's registered memory is a bare pointer, by which nobody copies.
+    /// The own process's registered memory is a bare pointer, by which nobody copies; what
+    /// it imported of its own is copied as long as the offer keeps it.
     pub(crate) fn is_promised(&self, mapping: usize) -> bool {
         let mapping = &self.mappings[mapping];
         let export = &self.exports[mapping.export];
         let buffer = &self.buffers[export.buffer];
         let is_own = mapping.seen == Seen::Own;
-        !(is_own && export.registered.is_some()) && (buffer.is_vmm() && !is_own || !buffer.is_freed)
+        let is_live = |at: &usize| self.offerings[*at].uses > 0;
+        if is_own {
+            let is_kept = buffer.is_vmm() && export.offerings.iter().all(is_live);
+            return export.registered.is_none() && is_kept;
+        }
+        buffer.is_vmm() || !buffer.is_freed
     }
 
     /// Whether a mapping may be written.
