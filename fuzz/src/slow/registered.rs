@@ -260,7 +260,7 @@ pub fn fields(bytes: &[u8]) -> RegisteredFields {
 /// Kind and data of a transport, with a length as near to its own as may be.
 pub fn transport(bytes: &[u8]) -> (u32, Vec<u8>) {
     let kind = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    let length = usize::from(bytes[4].clamp(1, 64));
+    let length = usize::from(bytes[4].min(64));
     (kind, bytes[8..8 + length].into())
 }
 
