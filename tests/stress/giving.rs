@@ -1,0 +1,236 @@
+//! What an exporting thread does: allocates, exports, publishes; withdraws and frees in any order.
+
+use crate::actor::Actor;
+use crate::board::{Body, Deed, GroupId, Offer, RANGES};
+use crate::worker::lock;
+use gpuipc::{
+    Buffer, Error, ExportOptions, Exported, Ipc, Memory, RegisteredMemory, TransportInfo,
+};
+use gpuipc_kit::{Kind, pattern};
+use std::sync::Arc;
+
+const MIB: usize = 1 << 20;
+/// A piece of [`Memory::Segments`], on an H200 and on the emulated driver.
+const PIECE: usize = 2 * MIB;
+
+/// Kinds of memory that the driver has.
+pub(crate) fn memories(kind: Kind) -> &'static [Memory] {
+    match kind {
+        Kind::Emulated => &Memory::ALL,
+        // The death of a pool's owner can break the context of an importer that reads it, and
+        // owners are killed here; few machines have memory for the fabric.
+        Kind::Cuda => &[
+            Memory::CudaMalloc,
+            Memory::VmmFd,
+            Memory::Segments,
+            Memory::HostNuma,
+        ],
+    }
+}
+
+/// An allocation with its ranges on offer.
+pub(crate) struct Group {
+    pub(crate) id: GroupId,
+    memory: Memory,
+    /// `None` once it was freed while exported.
+    buffer: Option<Buffer>,
+    ranges: Vec<(Offer, Held)>,
+}
+
+/// What keeps a range exported.
+#[allow(dead_code, reason = "held for its drop")]
+enum Held {
+    Exported(Exported),
+    Registered(Box<RegisteredMemory>),
+}
+
+impl Group {
+    /// Its address while it is not freed.
+    pub(crate) fn device_ptr(&self) -> Option<u64> {
+        self.buffer.as_ref().map(Buffer::device_ptr)
+    }
+}
+
+impl Actor {
+    pub(crate) fn export_some(&mut self) {
+        let memories = memories(self.stage.kind);
+        let memory = memories[self.dice.below(memories.len())];
+        self.export_new(memory);
+    }
+
+    /// Allocates memory of this kind, and exports some ranges of it.
+    pub(crate) fn export_new(&mut self, memory: Memory) {
+        let ranges = 1 + self.dice.below(RANGES);
+        let len = match memory {
+            Memory::Segments => 3 * PIECE,
+            _ => MIB * (1 + self.dice.below(4)),
+        };
+        let begun = self.begin(Deed::Allocate);
+        let buffer = Buffer::new(self.stage.driver, self.stage.device, memory, len);
+        let Some(buffer) = self.judge(Deed::Allocate, None, begun, buffer) else {
+            return;
+        };
+        let stage = Arc::clone(&self.stage);
+        let making = lock(&stage.making);
+        // All slots are taken: the memory goes.
+        let Some(id) = self.board.new_group(stage.who, stage.serial()) else {
+            return;
+        };
+        drop(making);
+        let mut group = Group {
+            id,
+            memory,
+            buffer: Some(buffer),
+            ranges: Vec::new(),
+        };
+        let slot = len / ranges;
+        for range in 0..ranges {
+            let (offset, bytes) = self.place(memory, range, slot);
+            self.export_range(&mut group, range, offset, bytes);
+        }
+        if group.ranges.is_empty() {
+            self.withdraw_all(group);
+        } else {
+            self.groups.push(group);
+        }
+    }
+
+    /// Where in the memory a range lies, and its length.
+    fn place(&mut self, memory: Memory, index: usize, slot: usize) -> (usize, usize) {
+        let most = if self.dice.one_in(12) { MIB } else { 96 << 10 };
+        let len = 1 + self.dice.below(most.min(slot));
+        let first = index * slot;
+        let seam = (first + 1).next_multiple_of(PIECE);
+        if memory == Memory::Segments && !self.dice.one_in(3) && seam < first + slot {
+            // Over the seam, inside the slot.
+            let before = (len / 2).min(seam - first);
+            return (seam - before, len.min(first + slot - (seam - before)));
+        }
+        (first + self.dice.below(slot - len + 1), len)
+    }
+
+    /// Fills a range, exports and publishes it.
+    fn export_range(&mut self, group: &mut Group, range: usize, offset: usize, len: usize) {
+        let Some(buffer) = &group.buffer else { return };
+        let serial = self.stage.serial();
+        let begun = self.begin(Deed::Export);
+        let Some(ipc) = self.ipc(Deed::Export) else {
+            return;
+        };
+        if let Err(error) = buffer.write(offset, &pattern(serial, len)) {
+            self.judge::<()>(Deed::Export, None, begun, Err(error));
+            return;
+        }
+        let ptr = buffer.device_ptr() + offset as u64;
+        let on_demand = self.dice.one_in(3) && !self.stage.is_without("demand");
+        let options = ExportOptions::default().fd_on_demand(on_demand);
+        let (body, held) = if self.dice.one_in(4) {
+            let registered = register(&ipc, (ptr, len), self.dice.one_in(2), &options);
+            let Some((memory, bytes)) = self.judge(Deed::Register, None, begun, registered) else {
+                return;
+            };
+            (Body::Registered(bytes), Held::Registered(Box::new(memory)))
+        } else {
+            let exported = ipc.export(ptr, len, &options);
+            let Some(exported) = self.judge(Deed::Export, None, begun, exported) else {
+                return;
+            };
+            let handles = exported.handles().to_vec();
+            (Body::Handles(handles), Held::Exported(exported))
+        };
+        let offer = Offer {
+            group: group.id,
+            range,
+            serial,
+            memory: group.memory,
+            len,
+            body,
+        };
+        self.board.publish(&offer);
+        group.ranges.push((offer, held));
+    }
+
+    /// Withdraws one range of an allocation, or all and the memory.
+    pub(crate) fn withdraw_some(&mut self) {
+        if self.groups.is_empty() {
+            return self.export_some();
+        }
+        let index = self.dice.below(self.groups.len());
+        let ranges = self.groups[index].ranges.len();
+        if ranges > 1 && self.dice.one_in(3) {
+            let range = self.dice.below(ranges);
+            let (offer, held) = self.groups[index].ranges.swap_remove(range);
+            // Before the export ends: whoever still sees it knows that it stood.
+            self.board.withdraw(&offer);
+            self.end_export(held);
+        } else {
+            let group = self.groups.swap_remove(index);
+            self.withdraw_all(group);
+        }
+    }
+
+    fn end_export(&self, held: Held) {
+        self.begin(Deed::Withdraw);
+        drop(held);
+        self.board.done(Deed::Withdraw);
+    }
+
+    /// Ends all ranges of an allocation and frees it, in any order: an export keeps what it can.
+    pub(crate) fn withdraw_all(&mut self, mut group: Group) {
+        for (offer, _) in &group.ranges {
+            self.board.withdraw(offer);
+        }
+        if self.dice.one_in(2) {
+            self.free(Deed::Free, &mut group);
+        }
+        while !group.ranges.is_empty() {
+            let index = self.dice.below(group.ranges.len());
+            let (_, held) = group.ranges.swap_remove(index);
+            self.end_export(held);
+        }
+        self.free(Deed::Free, &mut group);
+        self.board.end_group(group.id);
+    }
+
+    fn free(&self, deed: Deed, group: &mut Group) {
+        if let Some(buffer) = group.buffer.take() {
+            self.begin(deed);
+            self.board.freed(group.id);
+            drop(buffer);
+            self.board.done(deed);
+        }
+    }
+
+    /// Frees VMM memory that stays exported, and must stay what it is for importers.
+    pub(crate) fn free_while_exported(&mut self) {
+        let keeps = |group: &Group| {
+            group.buffer.is_some() && !matches!(group.memory, Memory::CudaMalloc | Memory::Pool)
+        };
+        match self.groups.iter().position(keeps) {
+            Some(index) => {
+                let mut group = self.groups.swap_remove(index);
+                self.free(Deed::FreeWhileExported, &mut group);
+                self.groups.push(group);
+            }
+            None => self.verify_some(),
+        }
+    }
+}
+
+/// Registers memory, with another transport or without; and its wire form.
+fn register(
+    ipc: &Ipc,
+    (ptr, len): (u64, usize),
+    with_transport: bool,
+    options: &ExportOptions,
+) -> Result<(RegisteredMemory, Vec<u8>), Error> {
+    let transport = TransportInfo::new(1, b"stress").map_err(Error::Registered)?;
+    let transports: &[TransportInfo] = if with_transport { &[transport] } else { &[] };
+    let memory = ipc.register(ptr, len, transports, options)?;
+    // What is left to a transport is no success here.
+    if let Some(error) = memory.gpu_error() {
+        return Err(error.clone());
+    }
+    let bytes = memory.serialize()?;
+    Ok((memory, bytes))
+}
