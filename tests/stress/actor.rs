@@ -1,7 +1,7 @@
 //! One thread of a worker: does one thing after the other, as its dice fall. A seed repeats what
 //! it tries, not what it finds on offer, which is the other processes' doing.
 
-use crate::board::{Board, Body, Deed, Disturbance, Offer, now};
+use crate::board::{Board, Count, Disturbance, Offer, now};
 use crate::giving::Group;
 use crate::judge;
 use crate::taking::Mapping;
@@ -9,16 +9,10 @@ use crate::worker::{Stage, lock};
 use gpuipc::{Error, ExportOptions, ImportOptions, Ipc};
 use gpuipc_kit::Dice;
 use std::sync::Arc;
+use std::time::Instant;
 
 const MOST_GROUPS: usize = 3;
 const MOST_MAPPINGS: usize = 6;
-const MOST_ON_SHELF: usize = 6;
-
-/// What one thread makes and another may drop.
-pub(crate) enum Thing {
-    Group(Group),
-    Mapping(Mapping),
-}
 
 pub(crate) struct Actor {
     pub(crate) stage: Arc<Stage>,
@@ -72,60 +66,23 @@ impl Actor {
             12..=31 | 46..=50 => self.unmap(),
             32..=45 => self.verify_some(),
             51..=54 => self.import_stale(),
-            55..=56 => self.can_import(),
-            57..=60 => self.exchange(),
-            61 if self.dice.one_in(4) && !self.stage.is_without("forks") => self.fork(),
+            61 if self.dice.one_in(4) => self.fork(),
             62 if self.dice.one_in(4) => {
-                let begun = self.begin(Deed::NewIpc);
+                let begun = self.begin(Count::NewIpc);
                 let renewed = self.stage.renew(self.dice.one_in(3));
-                self.judge(Deed::NewIpc, None, begun, renewed);
+                self.judge(Count::NewIpc, None, begun, renewed);
             }
             _ => self.free_while_exported(),
         }
     }
 
-    /// Leaves something to another thread, or takes what one has left.
-    fn exchange(&mut self) {
-        let stage = Arc::clone(&self.stage);
-        let mut shelf = lock(&stage.shelf);
-        let has_room = shelf.len() < MOST_ON_SHELF;
-        match self.dice.below(4) {
-            0 if has_room && !self.groups.is_empty() => {
-                let index = self.dice.below(self.groups.len());
-                shelf.push(Thing::Group(self.groups.swap_remove(index)));
-            }
-            1 if has_room && !self.mappings.is_empty() => {
-                let index = self.dice.below(self.mappings.len());
-                shelf.push(Thing::Mapping(self.mappings.swap_remove(index)));
-            }
-            _ if shelf.is_empty() => {}
-            _ => {
-                let index = self.dice.below(shelf.len());
-                let thing = shelf.swap_remove(index);
-                self.take_all(vec![thing]);
-            }
-        }
-    }
-
-    pub(crate) fn take_all(&mut self, things: Vec<Thing>) {
-        for thing in things {
-            match thing {
-                Thing::Group(group) => self.groups.push(group),
-                Thing::Mapping(mapping) => self.mappings.push(mapping),
-            }
-        }
-    }
-
     /// A forked child, in which everything must be refused.
     fn fork(&mut self) {
-        let Some(ipc) = self.ipc(Deed::Fork) else {
+        let Some(ipc) = self.ipc(Count::Fork) else {
             return;
         };
-        self.begin(Deed::Fork);
-        let handles = self.seen.iter().rev().find_map(|offer| match &offer.body {
-            Body::Handles(handles) => Some(handles.clone()),
-            Body::Registered(_) => None,
-        });
+        self.begin(Count::Fork);
+        let handles = self.seen.last().map(|offer| offer.handles.clone());
         let handles = handles.unwrap_or_default();
         let ptr = self.groups.iter().find_map(Group::device_ptr).unwrap_or(1);
         let forked = crate::system::fork(|| {
@@ -136,26 +93,24 @@ impl Actor {
                 && (handles.is_empty() || matches!(import, Err(Error::Forked)))
         });
         match forked {
-            Ok(()) => self.board.done(Deed::Fork),
+            Ok(()) => self.board.done(Count::Fork),
             Err(why) => self.fail(&why),
         }
     }
 
     /// The `Ipc` of the moment.
-    pub(crate) fn ipc(&self, deed: Deed) -> Option<Ipc> {
+    pub(crate) fn ipc(&self, deed: Count) -> Option<Ipc> {
         self.judge(deed, None, now(), self.stage.ipc())
     }
 
     /// Notes what this thread is about to do. Returns the time.
-    pub(crate) fn begin(&self, deed: Deed) -> u64 {
-        let (who, thread) = (self.stage.who, self.thread);
-        self.board.at_desk(who, thread, self.step, Some(deed));
+    pub(crate) fn begin(&self, deed: Count) -> u64 {
+        *lock(&self.stage.desks[self.thread]) = Some((deed, Instant::now()));
         now()
     }
 
     fn idle(&self) {
-        let (who, thread) = (self.stage.who, self.thread);
-        self.board.at_desk(who, thread, self.step, None);
+        *lock(&self.stage.desks[self.thread]) = None;
     }
 
     pub(crate) fn fail(&self, what: &str) {
@@ -194,7 +149,7 @@ impl Actor {
     /// failure.
     pub(crate) fn judge<T>(
         &self,
-        deed: Deed,
+        deed: Count,
         offer: Option<&Offer>,
         begun: u64,
         result: Result<T, Error>,

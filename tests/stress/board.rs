@@ -6,21 +6,20 @@ use gpuipc::{GpuIpcMemHandle, HANDLE_BYTES, Memory};
 use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
-use std::time::Duration;
 
 /// Worker processes at the same time.
 pub(crate) const MOST_WORKERS: usize = 64;
-/// Threads of a worker.
-pub(crate) const THREADS: usize = 3;
 /// Allocations that a worker has at the same time.
 pub(crate) const GROUPS: usize = 24;
 /// Ranges of an allocation.
 pub(crate) const RANGES: usize = 3;
-/// Room for what is sent of a range, in words.
-const WORDS: usize = 512;
+/// Segments of a range.
+const MOST_HANDLES: usize = 4;
+const WORDS: usize = 3 + MOST_HANDLES * HANDLE_BYTES / 8;
 /// What a disturbance did to a request on its way shows a little later.
 const SLACK: u64 = 100_000_000;
 
@@ -37,16 +36,10 @@ macro_rules! list {
 }
 
 list! {
-    /// What a thread does.
-    Deed {
-        Allocate, Export, Register, Withdraw, Free, FreeWhileExported, CanImport, Import,
-        ImportInOwner, Deserialize, ImportStale, Verify, WriteReadOnly, Unmap, Fork, NewIpc,
-    }
-}
-
-list! {
-    /// What else is counted.
-    Number {
+    /// What is counted: first what threads do, then what is done to them and what came of it.
+    Count {
+        Allocate, Export, Withdraw, Free, FreeWhileExported, Import, ImportInOwner, ImportStale,
+        Verify, Unmap, Fork, NewIpc,
         BytesVerified, WrongBytes, Kills, Stops, Signals, DriverFaults, LowFileLimits,
         FullFileTables, NormalEnds, Hangs,
     }
@@ -62,9 +55,8 @@ list! {
 pub(crate) struct Board {
     /// Not 0: all workers are to end.
     pub(crate) ending: AtomicU64,
-    /// How often a deed was done, and refused for a reason.
-    deeds: [[AtomicU64; 2]; Deed::ALL.len()],
-    numbers: [AtomicU64; Number::ALL.len()],
+    /// How often it was done, and refused for a reason.
+    counts: [[AtomicU64; 2]; Count::ALL.len()],
     places: [Place; MOST_WORKERS],
 }
 
@@ -75,17 +67,7 @@ pub(crate) struct Place {
     pub(crate) incarnation: AtomicU64,
     /// Until when each disturbance lasted; the largest number while it does.
     disturbed: [AtomicU64; Disturbance::ALL.len()],
-    desks: [Desk; THREADS],
     groups: [Group; GROUPS],
-}
-
-/// What a thread is doing.
-#[repr(C)]
-struct Desk {
-    /// Since when; 0 between two deeds.
-    since: AtomicU64,
-    deed: AtomicU64,
-    step: AtomicU64,
 }
 
 /// An allocation. The numbers are its serial number, or 0.
@@ -113,20 +95,33 @@ pub(crate) struct Who {
     pub(crate) incarnation: u64,
 }
 
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.worker, self.incarnation)
+    }
+}
+
+impl std::str::FromStr for Who {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers = text.split_once('.').and_then(|(worker, incarnation)| {
+            Some((worker.parse().ok()?, incarnation.parse().ok()?))
+        });
+        let (worker, incarnation) = numbers.ok_or("WORKER.INCARNATION")?;
+        Ok(Self {
+            worker,
+            incarnation,
+        })
+    }
+}
+
 /// Where a group or a range is on the board, and which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupId {
     pub(crate) who: Who,
     pub(crate) slot: usize,
     pub(crate) serial: u64,
-}
-
-/// How a range is sent.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Body {
-    Handles(Vec<GpuIpcMemHandle>),
-    /// The wire form of a `RegisteredMemory`.
-    Registered(Vec<u8>),
 }
 
 /// A range on offer, as importers know it.
@@ -138,7 +133,7 @@ pub(crate) struct Offer {
     pub(crate) serial: u64,
     pub(crate) memory: Memory,
     pub(crate) len: usize,
-    pub(crate) body: Body,
+    pub(crate) handles: Vec<GpuIpcMemHandle>,
 }
 
 /// A number that nothing else on the board has, made of one that is new in its process.
@@ -170,25 +165,21 @@ impl Board {
         system::map_board(&file)
     }
 
-    pub(crate) fn done(&self, deed: Deed) {
-        self.deeds[deed as usize][0].fetch_add(1, Relaxed);
+    pub(crate) fn done(&self, what: Count) {
+        self.add(what, 1);
     }
 
-    pub(crate) fn refused(&self, deed: Deed) {
-        self.deeds[deed as usize][1].fetch_add(1, Relaxed);
+    pub(crate) fn add(&self, what: Count, more: u64) {
+        self.counts[what as usize][0].fetch_add(more, Relaxed);
     }
 
-    pub(crate) fn count(&self, number: Number, more: u64) {
-        self.numbers[number as usize].fetch_add(more, Relaxed);
+    pub(crate) fn refused(&self, what: Count) {
+        self.counts[what as usize][1].fetch_add(1, Relaxed);
     }
 
     /// How often it was done, and refused.
-    pub(crate) fn deed(&self, deed: Deed) -> [u64; 2] {
-        [0, 1].map(|which: usize| self.deeds[deed as usize][which].load(Relaxed))
-    }
-
-    pub(crate) fn number(&self, number: Number) -> u64 {
-        self.numbers[number as usize].load(Relaxed)
+    pub(crate) fn count(&self, what: Count) -> [u64; 2] {
+        [0, 1].map(|which: usize| self.counts[what as usize][which].load(Relaxed))
     }
 
     pub(crate) fn place(&self, who: Who) -> &Place {
@@ -215,10 +206,6 @@ impl Board {
     /// Forgets what a dead worker was doing and offering.
     pub(crate) fn bury(&self, who: Who) {
         let place = self.place(who);
-        place
-            .desks
-            .iter()
-            .for_each(|desk| desk.since.store(0, SeqCst));
         for group in &place.groups {
             group
                 .ranges
@@ -231,32 +218,6 @@ impl Board {
             .disturbed
             .iter()
             .for_each(|until| until.store(0, SeqCst));
-    }
-
-    /// Notes what a thread is about to do, or `None`.
-    pub(crate) fn at_desk(&self, who: Who, thread: usize, step: u64, deed: Option<Deed>) {
-        let desk = &self.place(who).desks[thread];
-        if let Some(deed) = deed {
-            desk.deed.store(deed as u64, Relaxed);
-            desk.step.store(step, Relaxed);
-        }
-        desk.since.store(deed.map_or(0, |_| now()), Release);
-    }
-
-    /// What a worker's threads have been doing for longer than this.
-    pub(crate) fn hangs(&self, who: Who, time: Duration) -> Option<String> {
-        self.place(who)
-            .desks
-            .iter()
-            .enumerate()
-            .find_map(|(thread, desk)| {
-                let since = desk.since.load(Acquire);
-                let took = Duration::from_nanos(now().saturating_sub(since));
-                let deed = Deed::ALL.get(usize::try_from(desk.deed.load(Relaxed)).ok()?)?;
-                let step = desk.step.load(Relaxed);
-                (since != 0 && took > time)
-                    .then(|| format!("thread {thread}, step {step}: {deed:?} for {took:?}"))
-            })
     }
 
     fn group(&self, group: GroupId) -> &Group {
@@ -344,44 +305,34 @@ impl Board {
 
 impl Offer {
     fn encode(&self) -> Vec<u64> {
-        let (form, bytes) = match &self.body {
-            Body::Handles(handles) => (
-                0,
-                handles.iter().flat_map(GpuIpcMemHandle::encode).collect(),
-            ),
-            Body::Registered(bytes) => (1, bytes.clone()),
-        };
-        assert!(bytes.len() <= (WORDS - 4) * 8, "too long for the board");
         let memory = Memory::ALL.iter().position(|memory| *memory == self.memory);
-        let mut words = vec![memory.map_or(0, |at| at as u64), self.len as u64, form];
-        words.push(bytes.len() as u64);
-        words.extend(bytes.chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(word)
-        }));
+        let mut words = vec![memory.map_or(0, |at| at as u64), self.len as u64];
+        words.push(self.handles.len() as u64);
+        assert!(self.handles.len() <= MOST_HANDLES, "too long for the board");
+        for handle in &self.handles {
+            let bytes = handle.encode();
+            let words_of_it = bytes.as_chunks::<8>().0.iter();
+            words.extend(words_of_it.map(|word| u64::from_le_bytes(*word)));
+        }
         words
     }
 
     fn decode(group: GroupId, range: usize, serial: u64, words: &[u64]) -> Option<Self> {
-        let (&[memory, len, form, bytes], rest) = words.split_first_chunk()?;
-        let mut body: Vec<u8> = rest.iter().flat_map(|word| word.to_le_bytes()).collect();
-        body.truncate(usize::try_from(bytes).ok()?);
-        let handles = || {
-            body.chunks(HANDLE_BYTES)
-                .map(GpuIpcMemHandle::decode)
-                .collect()
-        };
+        let (&[memory, len, count], rest) = words.split_first_chunk()?;
+        let bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let handles = bytes
+            .chunks(HANDLE_BYTES)
+            .take(usize::try_from(count).ok()?);
         Some(Self {
             group,
             range,
             serial,
             memory: *Memory::ALL.get(usize::try_from(memory).ok()?)?,
             len: usize::try_from(len).ok()?,
-            body: match form {
-                0 => Body::Handles(Result::<_, gpuipc::DecodeError>::ok(handles())?),
-                _ => Body::Registered(body),
-            },
+            handles: handles
+                .map(GpuIpcMemHandle::decode)
+                .collect::<Result<_, _>>()
+                .ok()?,
         })
     }
 }
@@ -409,7 +360,6 @@ mod tests {
         let group = board
             .new_group(WHO, serial_of(WHO, 77))
             .expect("an empty board");
-        let body = Body::Registered(b"nine bytes and more".to_vec());
         let memory = Memory::Segments;
         let offer = Offer {
             group,
@@ -417,7 +367,7 @@ mod tests {
             serial: serial_of(WHO, 9),
             memory,
             len: 4097,
-            body,
+            handles: Vec::new(),
         };
         assert_eq!(board.read(2, group.slot, 1), None);
         board.publish(&offer);
@@ -442,16 +392,5 @@ mod tests {
         board.disturb(WHO, Disturbance::Stop, false);
         assert!(seen(before) && !seen(before + hour));
         assert!(!board.was_disturbed(WHO, Disturbance::Files, before));
-    }
-
-    #[test]
-    fn a_thread_that_does_the_same_for_too_long_hangs() {
-        let board = board("hangs");
-        board.at_desk(WHO, 1, 5, Some(Deed::Import));
-        assert_eq!(board.hangs(WHO, Duration::from_secs(60)), None);
-        let told = board.hangs(WHO, Duration::ZERO).expect("it does something");
-        assert!(told.starts_with("thread 1, step 5: Import for "), "{told}");
-        board.at_desk(WHO, 1, 5, None);
-        assert_eq!(board.hangs(WHO, Duration::ZERO), None);
     }
 }

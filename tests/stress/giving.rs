@@ -1,11 +1,9 @@
 //! What an exporting thread does: allocates, exports, publishes; withdraws and frees in any order.
 
 use crate::actor::Actor;
-use crate::board::{Body, Deed, GroupId, Offer, RANGES};
+use crate::board::{Count, GroupId, Offer, RANGES};
 use crate::worker::lock;
-use gpuipc::{
-    Buffer, Error, ExportOptions, Exported, Ipc, Memory, RegisteredMemory, TransportInfo,
-};
+use gpuipc::{Buffer, ExportOptions, Exported, Memory};
 use gpuipc_kit::{Kind, pattern};
 use std::sync::Arc;
 
@@ -34,14 +32,7 @@ pub(crate) struct Group {
     memory: Memory,
     /// `None` once it was freed while exported.
     buffer: Option<Buffer>,
-    ranges: Vec<(Offer, Held)>,
-}
-
-/// What keeps a range exported.
-#[allow(dead_code, reason = "held for its drop")]
-enum Held {
-    Exported(Exported),
-    Registered(Box<RegisteredMemory>),
+    ranges: Vec<(Offer, Exported)>,
 }
 
 impl Group {
@@ -65,9 +56,9 @@ impl Actor {
             Memory::Segments => 3 * PIECE,
             _ => MIB * (1 + self.dice.below(4)),
         };
-        let begun = self.begin(Deed::Allocate);
-        let buffer = Buffer::new(self.stage.driver, self.stage.device, memory, len);
-        let Some(buffer) = self.judge(Deed::Allocate, None, begun, buffer) else {
+        let begun = self.begin(Count::Allocate);
+        let buffer = Buffer::new(self.stage.driver, 0, memory, len);
+        let Some(buffer) = self.judge(Count::Allocate, None, begun, buffer) else {
             return;
         };
         let stage = Arc::clone(&self.stage);
@@ -113,30 +104,19 @@ impl Actor {
     fn export_range(&mut self, group: &mut Group, range: usize, offset: usize, len: usize) {
         let Some(buffer) = &group.buffer else { return };
         let serial = self.stage.serial();
-        let begun = self.begin(Deed::Export);
-        let Some(ipc) = self.ipc(Deed::Export) else {
+        let begun = self.begin(Count::Export);
+        let Some(ipc) = self.ipc(Count::Export) else {
             return;
         };
         if let Err(error) = buffer.write(offset, &pattern(serial, len)) {
-            self.judge::<()>(Deed::Export, None, begun, Err(error));
+            self.judge::<()>(Count::Export, None, begun, Err(error));
             return;
         }
         let ptr = buffer.device_ptr() + offset as u64;
-        let on_demand = self.dice.one_in(3) && !self.stage.is_without("demand");
-        let options = ExportOptions::default().fd_on_demand(on_demand);
-        let (body, held) = if self.dice.one_in(4) {
-            let registered = register(&ipc, (ptr, len), self.dice.one_in(2), &options);
-            let Some((memory, bytes)) = self.judge(Deed::Register, None, begun, registered) else {
-                return;
-            };
-            (Body::Registered(bytes), Held::Registered(Box::new(memory)))
-        } else {
-            let exported = ipc.export(ptr, len, &options);
-            let Some(exported) = self.judge(Deed::Export, None, begun, exported) else {
-                return;
-            };
-            let handles = exported.handles().to_vec();
-            (Body::Handles(handles), Held::Exported(exported))
+        let options = ExportOptions::default().fd_on_demand(self.dice.one_in(3));
+        let exported = ipc.export(ptr, len, &options);
+        let Some(exported) = self.judge(Count::Export, None, begun, exported) else {
+            return;
         };
         let offer = Offer {
             group: group.id,
@@ -144,10 +124,10 @@ impl Actor {
             serial,
             memory: group.memory,
             len,
-            body,
+            handles: exported.handles().to_vec(),
         };
         self.board.publish(&offer);
-        group.ranges.push((offer, held));
+        group.ranges.push((offer, exported));
     }
 
     /// Withdraws one range of an allocation, or all and the memory.
@@ -159,20 +139,20 @@ impl Actor {
         let ranges = self.groups[index].ranges.len();
         if ranges > 1 && self.dice.one_in(3) {
             let range = self.dice.below(ranges);
-            let (offer, held) = self.groups[index].ranges.swap_remove(range);
+            let (offer, exported) = self.groups[index].ranges.swap_remove(range);
             // Before the export ends: whoever still sees it knows that it stood.
             self.board.withdraw(&offer);
-            self.end_export(held);
+            self.end_export(exported);
         } else {
             let group = self.groups.swap_remove(index);
             self.withdraw_all(group);
         }
     }
 
-    fn end_export(&self, held: Held) {
-        self.begin(Deed::Withdraw);
-        drop(held);
-        self.board.done(Deed::Withdraw);
+    fn end_export(&self, exported: Exported) {
+        self.begin(Count::Withdraw);
+        drop(exported);
+        self.board.done(Count::Withdraw);
     }
 
     /// Ends all ranges of an allocation and frees it, in any order: an export keeps what it can.
@@ -181,18 +161,18 @@ impl Actor {
             self.board.withdraw(offer);
         }
         if self.dice.one_in(2) {
-            self.free(Deed::Free, &mut group);
+            self.free(Count::Free, &mut group);
         }
         while !group.ranges.is_empty() {
             let index = self.dice.below(group.ranges.len());
-            let (_, held) = group.ranges.swap_remove(index);
-            self.end_export(held);
+            let (_, exported) = group.ranges.swap_remove(index);
+            self.end_export(exported);
         }
-        self.free(Deed::Free, &mut group);
+        self.free(Count::Free, &mut group);
         self.board.end_group(group.id);
     }
 
-    fn free(&self, deed: Deed, group: &mut Group) {
+    fn free(&self, deed: Count, group: &mut Group) {
         if let Some(buffer) = group.buffer.take() {
             self.begin(deed);
             self.board.freed(group.id);
@@ -209,28 +189,10 @@ impl Actor {
         match self.groups.iter().position(keeps) {
             Some(index) => {
                 let mut group = self.groups.swap_remove(index);
-                self.free(Deed::FreeWhileExported, &mut group);
+                self.free(Count::FreeWhileExported, &mut group);
                 self.groups.push(group);
             }
             None => self.verify_some(),
         }
     }
-}
-
-/// Registers memory, with another transport or without; and its wire form.
-fn register(
-    ipc: &Ipc,
-    (ptr, len): (u64, usize),
-    with_transport: bool,
-    options: &ExportOptions,
-) -> Result<(RegisteredMemory, Vec<u8>), Error> {
-    let transport = TransportInfo::new(1, b"stress").map_err(Error::Registered)?;
-    let transports: &[TransportInfo] = if with_transport { &[transport] } else { &[] };
-    let memory = ipc.register(ptr, len, transports, options)?;
-    // What is left to a transport is no success here.
-    if let Some(error) = memory.gpu_error() {
-        return Err(error.clone());
-    }
-    let bytes = memory.serialize()?;
-    Ok((memory, bytes))
 }

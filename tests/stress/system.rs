@@ -118,13 +118,3 @@ fn wait(child: Pid) -> Result<(), String> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_child_whose_check_fails_is_told() {
-        assert_eq!(super::fork(|| true), Ok(()));
-        let text = super::fork(|| false).expect_err("the check failed");
-        assert!(text.contains("forked child"), "{text}");
-    }
-}

@@ -1,12 +1,11 @@
 //! What an importing thread does: imports, compares every byte, unmaps; and asks for what is over.
 
 use crate::actor::Actor;
-use crate::board::{Body, Deed, GROUPS, MOST_WORKERS, Number, Offer, RANGES};
+use crate::board::{Count, GROUPS, MOST_WORKERS, Offer, RANGES};
 use crate::judge;
 use crate::worker::lock;
 use gpuipc::{
-    Access, Error, GpuIpcMem, GpuIpcMemHandle, HandleType, ImportOptions, Ipc, Liveness, Memory,
-    RegisteredMemory, Used,
+    Access, GpuIpcMem, GpuIpcMemHandle, HandleType, ImportOptions, Liveness, Memory, Used,
 };
 use gpuipc_kit::{Kind, pattern};
 use std::time::{Duration, Instant};
@@ -20,35 +19,16 @@ const MOST_SEEN: usize = 24;
 /// Imported memory.
 pub(crate) struct Mapping {
     offer: Offer,
-    held: Held,
-    read_only: bool,
+    memory: GpuIpcMem,
     /// This process had mapped the same allocation before.
     is_second: bool,
 }
 
-enum Held {
-    Memory(GpuIpcMem),
-    Registered(Box<RegisteredMemory>),
-}
-
 impl Mapping {
-    /// `None` where it is registered memory of this process itself.
-    const fn memory(&self) -> Option<&GpuIpcMem> {
-        match &self.held {
-            Held::Memory(memory) => Some(memory),
-            Held::Registered(registered) => registered.mapping(),
-        }
-    }
-
-    fn used(&self) -> Used {
-        let memory = self.memory();
-        memory.map_or(Used::SameProcess, GpuIpcMem::type_used)
-    }
-
     /// Whether it holds a reference, so that its bytes stay whatever their owner does.
     fn is_referenced(&self) -> bool {
         let by_reference = [HandleType::PosixFd, HandleType::Fabric].map(Used::Type);
-        by_reference.contains(&self.used()) && self.offer.memory != Memory::Pool
+        by_reference.contains(&self.memory.type_used()) && self.offer.memory != Memory::Pool
     }
 }
 
@@ -63,14 +43,12 @@ impl Actor {
             self.seen.swap_remove(index);
         }
         self.seen.push(offer.clone());
-        let deed = match (&offer.body, offer.group.who == self.stage.who) {
-            (Body::Registered(_), _) => Deed::Deserialize,
-            (Body::Handles(_), true) => Deed::ImportInOwner,
-            (Body::Handles(_), false) => Deed::Import,
+        let deed = match offer.group.who == self.stage.who {
+            true => Count::ImportInOwner,
+            false => Count::Import,
         };
         if let Some(mapping) = self.import(deed, offer) {
             self.verify(&mapping);
-            self.write_read_only(&mapping);
             self.mappings.push(mapping);
         }
     }
@@ -86,8 +64,8 @@ impl Actor {
             return self.import_some();
         };
         let offer = self.seen.swap_remove(index);
-        let begun = self.begin(Deed::ImportStale);
-        let Some(mapping) = self.import(Deed::ImportStale, offer) else {
+        let begun = self.begin(Count::ImportStale);
+        let Some(mapping) = self.import(Count::ImportStale, offer) else {
             return;
         };
         if mapping.is_referenced() {
@@ -97,13 +75,13 @@ impl Actor {
         }
         // Without a reference it may be mapped only by a process that has it mapped already, or
         // that could ask nobody, and does not say that it is unchanged.
-        let liveness = mapping.memory().map(GpuIpcMem::liveness);
+        let liveness = mapping.memory.liveness();
         let could_ask = self.disturbances(Some(&mapping.offer), begun)
             & (judge::STOPPED | judge::OWN_FILES | judge::EXPORTER_FILES)
             == 0
             && !self.board.is_killed(mapping.offer.group.who);
-        if !mapping.is_second && (could_ask || liveness == Some(Liveness::MemoryUnchanged)) {
-            let (memory, used) = (mapping.offer.memory, mapping.used());
+        if !mapping.is_second && (could_ask || liveness == Liveness::MemoryUnchanged) {
+            let (memory, used) = (mapping.offer.memory, mapping.memory.type_used());
             self.fail(&format!(
                 "freed {memory} was mapped by {used} ({liveness:?})"
             ));
@@ -111,26 +89,9 @@ impl Actor {
         self.let_go(mapping);
     }
 
-    /// Asks what an import would do.
-    pub(crate) fn can_import(&mut self) {
-        let Some(offer) = self.something_on_offer() else {
-            return;
-        };
-        let (Body::Handles(handles), Some(ipc)) = (&offer.body, self.ipc(Deed::CanImport)) else {
-            return;
-        };
-        self.begin(Deed::CanImport);
-        let (options, _) = self.options(&offer);
-        if ipc.can_import(handles, &options).is_importable() {
-            self.board.done(Deed::CanImport);
-        } else {
-            self.board.refused(Deed::CanImport);
-        }
-    }
-
-    fn import(&mut self, deed: Deed, offer: Offer) -> Option<Mapping> {
+    fn import(&mut self, deed: Count, offer: Offer) -> Option<Mapping> {
         let ipc = self.ipc(deed)?;
-        let (options, read_only) = self.options(&offer);
+        let options = self.options(&offer);
         let timeout = Duration::from_millis(self.dice.between(1500, 4000));
         let options = options.timeout(timeout);
         let is_second = {
@@ -140,44 +101,36 @@ impl Actor {
             *count > 1
         };
         let (begun, start) = (self.begin(deed), Instant::now());
-        let held = match &offer.body {
-            Body::Handles(handles) => ipc.import(handles, &options).map(Held::Memory),
-            Body::Registered(bytes) => deserialize(&ipc, bytes, &options),
-        };
+        let memory = ipc.import(&offer.handles, &options);
         let took = start.elapsed();
         if took > timeout + SLACK && self.disturbances(None, begun) & judge::STOPPED == 0 {
             self.fail(&format!("an import with {timeout:?} took {took:?}"));
         }
-        let Some(held) = self.judge(deed, Some(&offer), begun, held) else {
+        let Some(memory) = self.judge(deed, Some(&offer), begun, memory) else {
             self.forget(&offer);
             return None;
         };
         Some(Mapping {
             offer,
-            held,
-            read_only,
+            memory,
             is_second,
         })
     }
 
-    /// How it is imported, and whether for reading only.
-    fn options(&mut self, offer: &Offer) -> (ImportOptions, bool) {
+    fn options(&mut self, offer: &Offer) -> ImportOptions {
         let mut options = ImportOptions::default()
             .host_access(offer.memory == Memory::HostNuma)
             .require_live(self.dice.one_in(8));
-        if let Body::Handles(handles) = &offer.body {
-            let types = handles.first().map(GpuIpcMemHandle::types);
-            let types = types.map_or_else(Vec::new, |types| types.types().into_iter().collect());
-            if self.dice.one_in(2) && handles.len() == 1 && !types.is_empty() {
-                options = options.types(&[types[self.dice.below(types.len())]]);
-            }
+        let types = offer.handles.first().map(GpuIpcMemHandle::types);
+        let types = types.map_or_else(Vec::new, |types| types.types().into_iter().collect());
+        if self.dice.one_in(2) && offer.handles.len() == 1 && !types.is_empty() {
+            options = options.types(&[types[self.dice.below(types.len())]]);
         }
-        let can_be = !matches!(offer.memory, Memory::CudaMalloc | Memory::Pool);
-        let read_only = can_be && self.dice.one_in(5);
-        if read_only {
+        let may_be_read_only = !matches!(offer.memory, Memory::CudaMalloc | Memory::Pool);
+        if may_be_read_only && self.dice.one_in(5) {
             options = options.access(Access::ReadOnly);
         }
-        (options, read_only)
+        options
     }
 
     /// Looks around the board from a random place on.
@@ -216,10 +169,8 @@ impl Actor {
     /// What holds a reference must have its bytes, whatever became of the export; other mappings
     /// only as long as their owner keeps the memory.
     fn verify(&self, mapping: &Mapping) {
-        let (offer, used) = (&mapping.offer, mapping.used());
-        let Some(memory) = mapping.memory() else {
-            return;
-        };
+        let (offer, memory) = (&mapping.offer, &mapping.memory);
+        let used = memory.type_used();
         // This process's own pointer only where no other thread frees it meanwhile.
         let mut groups = self.groups.iter();
         if used == Used::SameProcess
@@ -227,23 +178,23 @@ impl Actor {
         {
             return;
         }
-        let begun = self.begin(Deed::Verify);
+        let begun = self.begin(Count::Verify);
         let mut bytes = vec![0; memory.len()];
         let read = memory.read(0, &mut bytes);
         let expected = pattern(offer.serial, offer.len);
         if read.is_ok() && bytes == expected {
-            self.board.done(Deed::Verify);
-            self.board.count(Number::BytesVerified, offer.len as u64);
+            self.board.done(Count::Verify);
+            self.board.add(Count::BytesVerified, offer.len as u64);
             return;
         }
         let has_owner =
             self.board.is_allocated(offer.group) && !self.board.is_killed(offer.group.who);
         if !mapping.is_referenced() && !has_owner {
-            self.board.refused(Deed::Verify);
+            self.board.refused(Count::Verify);
         } else if read.is_err() {
-            self.judge(Deed::Verify, None, begun, read);
+            self.judge(Count::Verify, None, begun, read);
         } else {
-            self.board.count(Number::WrongBytes, 1);
+            self.board.done(Count::WrongBytes);
             let at = bytes
                 .iter()
                 .zip(&expected)
@@ -254,20 +205,6 @@ impl Actor {
                 bytes.len(),
                 offer.len,
             ));
-        }
-    }
-
-    /// Tries to write where only reading is allowed.
-    fn write_read_only(&self, mapping: &Mapping) {
-        let memory = mapping.memory();
-        let may_not = |_: &&GpuIpcMem| mapping.read_only && mapping.is_referenced();
-        let Some(memory) = memory.filter(may_not) else {
-            return;
-        };
-        self.begin(Deed::WriteReadOnly);
-        match memory.write(0, &[0x5a]) {
-            Ok(()) => self.fail("a mapping for reading only was written"),
-            Err(_) => self.board.refused(Deed::WriteReadOnly),
         }
     }
 
@@ -282,13 +219,13 @@ impl Actor {
 
     /// By drop or by `unmap`.
     fn let_go(&mut self, mapping: Mapping) {
-        self.begin(Deed::Unmap);
-        match mapping.held {
-            Held::Memory(memory) if self.dice.one_in(2) => drop(memory.unmap()),
-            held => drop(held),
+        self.begin(Count::Unmap);
+        match self.dice.one_in(2) {
+            true => drop(mapping.memory.unmap()),
+            false => drop(mapping.memory),
         }
         self.forget(&mapping.offer);
-        self.board.done(Deed::Unmap);
+        self.board.done(Count::Unmap);
     }
 
     /// One range less of this allocation is mapped.
@@ -300,14 +237,5 @@ impl Actor {
                 mapped.remove(&offer.group.serial);
             }
         }
-    }
-}
-
-fn deserialize(ipc: &Ipc, bytes: &[u8], options: &ImportOptions) -> Result<Held, Error> {
-    let memory = ipc.deserialize(bytes, options)?;
-    // What is left to a transport is no success here.
-    match memory.gpu_error() {
-        Some(error) => Err(error.clone()),
-        None => Ok(Held::Registered(Box::new(memory))),
     }
 }

@@ -1,18 +1,18 @@
 //! The program that starts the workers, kills, stops and interrupts them, and watches over them.
 
-use crate::board::{Board, Disturbance, MOST_WORKERS, Number, Who};
-use crate::{Asked, Ground, system};
-use gpuipc_kit::Dice;
+use crate::board::{Board, Count, Disturbance, MOST_WORKERS, Who};
+use crate::system;
+use crate::worker::HANG;
+use gpuipc_kit::{Dice, Kind};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// No deed may take longer: imports wait for less than ten seconds, stops last less than three.
-const HANG: Duration = Duration::from_secs(60);
 /// After so many failures nothing new is to be learned.
 const MOST_FAILURES: usize = 20;
 const TICK: Duration = Duration::from_millis(5);
@@ -34,8 +34,9 @@ struct Worker {
 
 /// The run as a whole.
 pub(crate) struct Watch<'a> {
-    asked: &'a Asked,
-    ground: &'a Ground,
+    kind: Kind,
+    seed: u64,
+    ground: &'a Path,
     board: &'static Board,
     dice: Dice,
     workers: Vec<Worker>,
@@ -49,13 +50,14 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn new(asked: &'a Asked, ground: &'a Ground, board: &'static Board) -> Self {
+    pub(crate) fn new(kind: Kind, seed: u64, ground: &'a Path, board: &'static Board) -> Self {
         let soon = Instant::now() + Duration::from_millis(KILLS.0);
         Self {
-            asked,
+            kind,
+            seed,
             ground,
             board,
-            dice: Dice::new(asked.seed, &[]),
+            dice: Dice::new(seed, &[]),
             workers: Vec::new(),
             told: channel(),
             failures: Vec::new(),
@@ -66,8 +68,8 @@ impl<'a> Watch<'a> {
     }
 
     /// Lets the workers run for this time, or until a signal or too many failures, and ends them.
-    pub(crate) fn run(&mut self, time: Duration) -> Result<(), String> {
-        for worker in 0..self.asked.processes {
+    pub(crate) fn run(&mut self, processes: usize, time: Duration) -> Result<(), String> {
+        for worker in 0..processes {
             let who = Who {
                 worker,
                 incarnation: 0,
@@ -94,7 +96,7 @@ impl<'a> Watch<'a> {
             std::thread::sleep(TICK);
             self.look_after(false)?;
             if Instant::now() > end {
-                self.board.count(Number::Hangs, self.workers.len() as u64);
+                self.board.add(Count::Hangs, self.workers.len() as u64);
                 self.fail("workers do not end".to_owned());
                 self.workers.iter_mut().for_each(Worker::kill);
                 self.workers.clear();
@@ -120,25 +122,15 @@ impl<'a> Watch<'a> {
 
     /// Starts a worker.
     fn start(&self, who: Who, sweep: bool) -> Result<Worker, String> {
-        let Asked {
-            kind,
-            device,
-            seed,
-            without,
-            ..
-        } = self.asked;
         let program = std::env::current_exe().map_err(|error| format!("own file: {error}"))?;
         let mut child = Command::new(program)
-            .arg("worker")
-            .arg(format!("--driver={}", kind.name()))
-            .args([format!("--device={device}"), format!("--seed={seed}")])
-            .arg(format!("--worker={}", who.worker))
-            .arg(format!("--incarnation={}", who.incarnation))
-            .arg(format!("--ground={}", self.ground))
-            .args((!without.is_empty()).then(|| format!("--without={}", without.join(","))))
+            .arg(format!("--driver={}", self.kind.name()))
+            .arg(format!("--seed={}", self.seed))
+            .arg(format!("--worker={who}"))
+            .arg(format!("--ground={}", self.ground.display()))
             .args(sweep.then_some("--sweep"))
-            .env(gpuipc::SOCKET_DIR_VARIABLE, self.ground.sockets())
-            .env("GPUIPC_EMULATED_DIR", self.ground.gpu())
+            .env(gpuipc::SOCKET_DIR_VARIABLE, self.ground.join("sockets"))
+            .env("GPUIPC_EMULATED_DIR", self.ground.join("gpu"))
             .env("GPUIPC_EMULATED_IMEX", "stress")
             .env("GPUIPC_EMULATED_ROOM", "on-write")
             // An interrupt of the terminal is for this program, which ends them.
@@ -151,12 +143,8 @@ impl<'a> Watch<'a> {
         let reader = std::thread::spawn(move || {
             let lines = words.map(|words| BufReader::new(words).lines());
             for line in lines.into_iter().flatten().map_while(Result::ok) {
-                let Who {
-                    worker,
-                    incarnation,
-                } = who;
                 // Nobody listens once the run is over.
-                let _ = told.send(format!("worker {worker}.{incarnation}: {line}"));
+                let _ = told.send(format!("worker {who}: {line}"));
             }
         });
         Ok(Worker {
@@ -168,7 +156,7 @@ impl<'a> Watch<'a> {
     }
 
     fn fail(&mut self, what: String) {
-        eprintln!("gpuipc-stress: seed {}, {what}", self.asked.seed);
+        eprintln!("gpuipc-stress: seed {}, {what}", self.seed);
         self.failures.push(what);
     }
 
@@ -185,28 +173,17 @@ impl<'a> Watch<'a> {
         self.hear();
         for index in (0..self.workers.len()).rev() {
             let worker = &mut self.workers[index];
-            let (who, name) = (
-                worker.who,
-                format!("worker {}.{}", worker.who.worker, worker.who.incarnation),
-            );
-            let hang = self
-                .board
-                .hangs(who, HANG)
-                .filter(|_| worker.stopped.is_none());
+            let who = worker.who;
             let status = worker.child.try_wait().map_err(|error| error.to_string())?;
             if let Some(status) = status {
                 let good = status.success() && !replace;
                 if good {
-                    self.board.count(Number::NormalEnds, 1);
+                    self.board.done(Count::NormalEnds);
                 }
                 self.replace(index, replace)?;
                 if !good {
-                    self.fail(format!("{name} ended by itself with {status}"));
+                    self.fail(format!("worker {who} ended by itself with {status}"));
                 }
-            } else if let Some(hang) = hang {
-                self.board.count(Number::Hangs, 1);
-                self.fail(format!("{name} hangs: {hang}"));
-                self.replace(index, replace)?;
             }
         }
         Ok(())
@@ -244,25 +221,23 @@ impl<'a> Watch<'a> {
         let now = Instant::now();
         self.let_go_on(false);
         let index = self.dice.below(self.workers.len());
-        let happens = |what: &str| !self.asked.without.iter().any(|without| without == what);
-        let [signals, stops, kills] = ["signals", "stops", "kills"].map(happens);
-        if signals && self.signal <= now {
+        if self.signal <= now {
             self.workers[index].signal(system::POKE);
-            self.board.count(Number::Signals, 1);
+            self.board.done(Count::Signals);
             self.signal = self.later(SIGNALS);
         }
-        if stops && self.stop <= now {
+        if self.stop <= now {
             if self.workers[index].stopped.is_none() {
                 self.board
                     .disturb(self.workers[index].who, Disturbance::Stop, true);
                 self.workers[index].signal(Signal::STOP);
                 self.workers[index].stopped = Some(self.later(STOPPED));
-                self.board.count(Number::Stops, 1);
+                self.board.done(Count::Stops);
             }
             self.stop = self.later(STOPS);
         }
-        if kills && self.kill <= now {
-            self.board.count(Number::Kills, 1);
+        if self.kill <= now {
+            self.board.done(Count::Kills);
             self.replace(index, true)?;
             self.kill = self.later(KILLS);
         }

@@ -1,15 +1,16 @@
 //! One of the processes: its threads export and import until the board says that all end, its
 //! main thread starves it of descriptors and lets its driver fail meanwhile.
 
-use crate::actor::{Actor, Thing};
-use crate::board::{self, Board, Disturbance, Number, THREADS, Who};
-use crate::{Ground, leaks, system};
+use crate::actor::Actor;
+use crate::board::{self, Board, Count, Disturbance, Who};
+use crate::{leaks, system};
 use gpuipc::{Buffer, Driver, Ipc, IpcOptions, Memory};
 use gpuipc_kit::{Dice, Kind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,33 +18,15 @@ use std::time::{Duration, Instant};
 /// Steps of each thread before what the process holds is measured for the first time: what is
 /// opened once for all is there then.
 const WARM_UP: u64 = 60;
+/// Threads of a worker.
+const THREADS: usize = 3;
+/// No call may take longer: imports wait for less than ten seconds, stops last less than three.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(15);
 /// Failures that one worker tells; more would only repeat them.
 const MOST_FAILURES: u64 = 5;
 /// The ordinary limit of open files.
 const FILES: u64 = 1024;
-
-/// What the program that starts it says.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[arg(long)]
-    driver: String,
-    #[arg(long)]
-    device: i32,
-    #[arg(long)]
-    seed: u64,
-    #[arg(long)]
-    worker: usize,
-    #[arg(long)]
-    incarnation: u64,
-    #[arg(long)]
-    ground: Ground,
-    #[arg(long, value_delimiter = ',')]
-    without: Vec<String>,
-    /// Only export once, which removes what dead processes have left
-    #[arg(long)]
-    sweep: bool,
-}
 
 /// What the threads share.
 pub(crate) struct Stage {
@@ -52,10 +35,8 @@ pub(crate) struct Stage {
     pub(crate) board: &'static Board,
     pub(crate) driver: Driver,
     pub(crate) kind: Kind,
-    pub(crate) device: i32,
-    without: Vec<String>,
-    /// What one thread made and another one drops.
-    pub(crate) shelf: Mutex<Vec<Thing>>,
+    /// What each thread is doing, and since when.
+    pub(crate) desks: [Mutex<Option<(Count, Instant)>>; THREADS],
     /// Allocations that are mapped, or about to be, by how many ranges.
     pub(crate) mapped: Mutex<BTreeMap<u64, usize>>,
     /// Makes slots and serial numbers of allocations and offers.
@@ -71,10 +52,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stage {
-    pub(crate) fn is_without(&self, what: &str) -> bool {
-        self.without.iter().any(|without| without == what)
-    }
-
     /// A number that nothing else on the board ever has.
     pub(crate) fn serial(&self) -> u64 {
         let next = self.serials.fetch_add(1, Ordering::Relaxed) + 1;
@@ -119,7 +96,14 @@ fn tell(what: &str) {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), String> {
+/// `sweep`: only exports once, which removes what dead processes have left.
+pub(crate) fn run(
+    driver: &str,
+    seed: u64,
+    who: Who,
+    ground: &Path,
+    sweep: bool,
+) -> Result<(), String> {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     // The other threads are to be interrupted, not this one.
     system::handle_poke().map_err(|error| error.to_string())?;
@@ -129,36 +113,31 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         tell(&format!("a panic: {info}"));
         usual(info);
     }));
-    let (driver, kind) = gpuipc_kit::open(&args.driver)?;
+    let (driver, kind) = gpuipc_kit::open(driver)?;
     let stage = Arc::new(Stage {
-        who: Who {
-            worker: args.worker,
-            incarnation: args.incarnation,
-        },
-        seed: args.seed,
-        board: Board::open(&args.ground.board()).map_err(|error| error.to_string())?,
+        who,
+        seed,
+        board: Board::open(&ground.join("board")).map_err(|error| error.to_string())?,
         driver,
         kind,
-        device: args.device,
-        without: args.without.clone(),
-        shelf: Mutex::default(),
+        desks: Default::default(),
         mapped: Mutex::default(),
         making: Mutex::default(),
         serials: AtomicU64::new(0),
         ipc: Mutex::default(),
         failures: AtomicU64::new(0),
     });
-    if args.sweep {
+    if sweep {
         let mut sweeper = Actor::new(Arc::clone(&stage), 0, 0);
         sweeper.export_new(Memory::CudaMalloc);
         sweeper.run(0);
         return Ok(());
     }
     // Keeps the context: the first import would be as slow as making one.
-    let _context = Buffer::new(driver, args.device, Memory::CudaMalloc, 1)
-        .map_err(|error| format!("GPU {} cannot be used: {error}", args.device))?;
+    let _context = Buffer::new(driver, 0, Memory::CudaMalloc, 1)
+        .map_err(|error| format!("the GPU cannot be used: {error}"))?;
     limit(FILES);
-    let gpu = args.ground.gpu();
+    let gpu = ground.join("gpu");
     play(&stage, 0, WARM_UP, None)?;
     let before = leaks::settled(kind, &gpu);
     let mut pains = Pains::new(&stage);
@@ -197,14 +176,17 @@ fn play(
         if let Some(pains) = &mut pains {
             pains.tick(stage);
         }
+        for desk in &stage.desks {
+            if let Some((deed, since)) = lock(desk).take_if(|(_, since)| since.elapsed() > HANG) {
+                stage.board.done(Count::Hangs);
+                stage.fail(&format!("{deed:?} hangs for {:?}", since.elapsed()));
+            }
+        }
     }
     for thread in threads {
         // The hook told of a panic.
         let _ = thread.join();
     }
-    let mut last = Actor::new(Arc::clone(stage), 0, 2);
-    last.take_all(std::mem::take(&mut *lock(&stage.shelf)));
-    last.run(0);
     let ipc = lock(&stage.ipc).take();
     drop(ipc);
     Ok(())
@@ -230,17 +212,12 @@ struct Pains {
 
 impl Pains {
     fn new(stage: &Stage) -> Self {
-        let mut possible = vec![Disturbance::Files, Disturbance::Faults];
         // A real driver survives no full table of files: copies may fail with OPERATING_SYSTEM
         // from then on (H200, driver 580).
-        possible.retain(|what| {
-            let name = if *what == Disturbance::Files {
-                "files"
-            } else {
-                "faults"
-            };
-            stage.kind == Kind::Emulated && !stage.is_without(name)
-        });
+        let possible = match stage.kind {
+            Kind::Emulated => vec![Disturbance::Files, Disturbance::Faults],
+            Kind::Cuda => Vec::new(),
+        };
         let who = stage.who;
         Self {
             dice: Dice::new(stage.seed, &[who.worker as u64, who.incarnation]),
@@ -273,11 +250,11 @@ impl Pains {
         if what == Disturbance::Faults {
             let per_mille = u32::try_from(self.dice.between(5, 80)).unwrap_or(5);
             gpuipc_emulated::faults::random(self.dice.number(), per_mille, &[]);
-            stage.board.count(Number::DriverFaults, 1);
+            stage.board.done(Count::DriverFaults);
         } else if self.dice.one_in(2) {
             // Below what is open, or a little above.
             limit(self.dice.between(8, 80));
-            stage.board.count(Number::LowFileLimits, 1);
+            stage.board.done(Count::LowFileLimits);
         } else {
             while let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 0) {
                 ballast.push(fd);
@@ -285,7 +262,7 @@ impl Pains {
             // A few are left sometimes: the second or third descriptor is missing then.
             let left = self.dice.below(4).min(ballast.len());
             ballast.truncate(ballast.len() - left);
-            stage.board.count(Number::FullFileTables, 1);
+            stage.board.done(Count::FullFileTables);
         }
         self.now = Some((end, what, ballast));
     }
