@@ -45,22 +45,24 @@ pub(crate) fn handle_end_signals() -> std::io::Result<()> {
     extern "C" fn end(_signal: libc::c_int) {
         ENDED.store(true, Ordering::Relaxed);
     }
+    // Workers inherit it: a signal that comes before they handle it does not end them.
+    handle(POKE, libc::SIG_IGN)?;
     [Signal::INT, Signal::TERM, Signal::HUP]
         .into_iter()
-        .try_for_each(|signal| handle(signal, end))
+        .try_for_each(|signal| handle(signal, end as extern "C" fn(libc::c_int) as usize))
 }
 
 /// Handles [`POKE`] by nothing.
 pub(crate) fn handle_poke() -> std::io::Result<()> {
     extern "C" fn nothing(_signal: libc::c_int) {}
-    handle(POKE, nothing)
+    handle(POKE, nothing as extern "C" fn(libc::c_int) as usize)
 }
 
-fn handle(signal: Signal, handler: extern "C" fn(libc::c_int)) -> std::io::Result<()> {
+fn handle(signal: Signal, handler: libc::sighandler_t) -> std::io::Result<()> {
     // SAFETY: all zeros is a valid sigaction: no flags, so no SA_RESTART, and no signal blocked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler as usize;
-    // SAFETY: reads one whole action; its handler only stores to an atomic.
+    action.sa_sigaction = handler;
+    // SAFETY: reads one whole action; handlers do no more than store to an atomic.
     match unsafe { libc::sigaction(signal.as_raw(), &raw const action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
