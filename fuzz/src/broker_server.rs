@@ -122,8 +122,10 @@ impl Broker {
     }
 
     fn offer(&mut self) {
-        let (start, len) = (self.buffer.device_ptr(), self.buffer.len());
-        let offer = self.ipc.export(start, len, &ExportOptions::default());
+        let options = ExportOptions::default();
+        let offer = self
+            .buffer
+            .export(&self.ipc, 0, self.buffer.len(), &options);
         self.offer = Some(offer.expect("it can be exported"));
     }
 

@@ -311,6 +311,16 @@ impl Reason {
     }
 }
 
+impl Code {
+    /// A driver call's.
+    pub(crate) const fn of(error: &DriverError) -> Self {
+        match error.cause {
+            DriverCause::Code(code) => Self::Driver(code),
+            DriverCause::Missing(version) => Self::MissingSymbol(version),
+        }
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -378,13 +388,9 @@ impl Failure {
 
     /// A driver call's.
     pub(crate) fn driver(step: Step, handle_type: HandleType, error: &DriverError) -> Self {
-        let code = match error.cause {
-            DriverCause::Code(code) => Code::Driver(code),
-            DriverCause::Missing(version) => Code::MissingSymbol(version),
-        };
         Self {
             step,
-            code,
+            code: Code::of(error),
             reason: Reason::of_driver(step, handle_type, error),
             segment: None,
             peers: None,

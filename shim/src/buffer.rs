@@ -3,14 +3,21 @@
 //! A runtime has its own allocators; this one shows what they must ask for,
 //! and serves the program `gpuipc`, the tests and the benches.
 
+#![allow(unsafe_code)]
+
 use crate::context::DeviceContext;
-use crate::driver::Driver;
+use crate::device_memory::DeviceMemory;
+use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
+use crate::export::Exported;
 use crate::identity;
+use crate::ipc::Ipc;
 use crate::mapping::VmmMapping;
 use crate::mem::{check_range, copy_in, copy_out};
+use crate::options::ExportOptions;
 use crate::sys::{
     self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool,
+    CuStream,
 };
 use crate::undo;
 use core::fmt;
@@ -180,6 +187,23 @@ impl Buffer {
         self.len
     }
 
+    /// Exports `len` bytes of it from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Ipc::export`], [`Error::Argument`] for a range beyond the buffer.
+    pub fn export(
+        &self,
+        ipc: &Ipc,
+        offset: usize,
+        len: usize,
+        options: &ExportOptions,
+    ) -> Result<Exported, Error> {
+        check_range(offset, len, self.len)?;
+        // SAFETY: allocated and mapped while the buffer is borrowed. Its unmap and the
+        // release of references are calls of this crate, which never meet.
+        unsafe { ipc.export(self.device_ptr() + offset as u64, len, options) }
+    }
+
     /// Copies bytes out (`cuMemcpyDtoH`).
     ///
     /// # Errors
@@ -209,6 +233,17 @@ impl Buffer {
     }
 }
 
+// SAFETY: allocated with the buffer, freed by its drop only.
+unsafe impl DeviceMemory for Buffer {
+    fn device_ptr(&self) -> CuDevicePtr {
+        Self::device_ptr(self)
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         if identity::is_forked() {
@@ -217,7 +252,10 @@ impl Drop for Buffer {
         let free = |ptr| {
             undo::report(
                 "cuMemFree",
-                self.context.give_back(|| self.driver.mem_free(ptr)),
+                self.context.give_back(|| {
+                    // SAFETY: allocated by this object, whose users are gone.
+                    unsafe { self.driver.mem_free(ptr) }
+                }),
             )
         };
         match self.allocation {
@@ -241,16 +279,20 @@ impl OwnPool {
     }
 
     /// In the current context.
-    #[allow(unsafe_code)]
     fn allocate(pool: &Arc<Self>, len: usize) -> Result<Allocation, Error> {
         // SAFETY: the driver gave the pool, and only the drop destroys it.
-        let ptr = unsafe { pool.driver.pool_alloc(pool.raw, len) }?;
+        let ptr = unsafe { pool.driver.pool_alloc(pool.raw, len, CuStream::DEFAULT) }?;
+        // SAFETY: the default stream is always there.
+        if let Err(error) = unsafe { pool.driver.stream_synchronize(CuStream::DEFAULT) } {
+            // SAFETY: allocated just now, and nobody knows it.
+            undo::report("cuMemFree", unsafe { pool.driver.mem_free(ptr) });
+            return Err(error.into());
+        }
         Ok(Allocation::Pooled(ptr, Arc::clone(pool)))
     }
 }
 
 impl Drop for OwnPool {
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
         if !identity::is_forked() {
             // SAFETY: the driver gave the pool, and nobody uses it after its drop.
@@ -298,7 +340,7 @@ fn vmm(
     let mut mapping = VmmMapping::reserve(driver, size)?;
     for _ in 0..size / piece {
         // The handle is released once the mapping keeps the memory.
-        let handle = driver.mem_create(piece, &prop)?;
+        let handle = AllocationHandle::create(driver, piece, &prop)?;
         mapping.append(&handle, piece)?;
     }
     mapping.give_access(&[CuMemAccessDesc {

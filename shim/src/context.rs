@@ -33,10 +33,9 @@ impl Drop for PrimaryContext {
         if crate::identity::is_forked() {
             return;
         }
-        crate::undo::report(
-            "cuDevicePrimaryCtxRelease",
-            self.driver.primary_ctx_release(self.device),
-        );
+        // SAFETY: retained by this object, whose users are gone.
+        let released = unsafe { self.driver.primary_ctx_release(self.device) };
+        crate::undo::report("cuDevicePrimaryCtxRelease", released);
     }
 }
 
@@ -150,7 +149,10 @@ fn pushed<T, E: From<crate::driver::DriverError>>(
             }
         }
     }
-    driver.push_context(context)?;
+    // SAFETY: the context is a primary one that is retained, or was the caller's current
+    // one: who destroys that (`cuCtxDestroy`) answers for everything made in it, such as
+    // this mapping or buffer.
+    unsafe { driver.push_context(context) }?;
     let _pushed = Pushed { driver, before };
     work()
 }

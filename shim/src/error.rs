@@ -279,7 +279,7 @@ impl Error {
     pub fn status(&self) -> Status {
         match self {
             Self::Load(LoadError::Library { .. }) => Status::DRIVER_LIBRARY,
-            Self::Load(LoadError::Symbol { .. }) => Status::DRIVER_SYMBOL,
+            Self::Load(_) => Status::DRIVER_SYMBOL,
             Self::Driver(error) => match error.code() {
                 Some(CuResult::NO_DEVICE | CuResult::INVALID_DEVICE) => Status::NO_DEVICE,
                 Some(_) => Status::DRIVER_CALL,

@@ -1,7 +1,10 @@
 //! The library's front door.
 
+#![allow(unsafe_code)]
+
 use crate::broker::started::Started;
 use crate::broker::{Broker, Kept};
+use crate::device_memory::{DeviceMemory, Keeper};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::export::spare::Spare;
@@ -92,7 +95,7 @@ impl Ipc {
     /// allocation again costs its look-ups and makes no second descriptor.
     ///
     /// A range over several VMM allocations that are mapped side by side gives a
-    /// handle for each of them. The memory must stay allocated during the call.
+    /// handle for each of them.
     ///
     /// The driver calls behind it: `cuPointerGetAttribute`; then
     /// `cuIpcGetMemHandle` in the context that allocated, or
@@ -105,13 +108,39 @@ impl Ipc {
     /// [`Error::Argument`] for `len` 0, [`Error::BrokerStart`],
     /// [`Error::Driver`] (out of memory, or a driver that has shut down),
     /// [`Error::Forked`].
-    pub fn export(
+    ///
+    /// # Safety
+    /// The bytes stay allocated and mapped during the call. No thread unmaps the same
+    /// allocation (`cuMemUnmap`) while the result is dropped, or while the memory is
+    /// exported again: the driver crashes where `cuMemUnmap` of an allocation meets
+    /// `cuMemRelease` or `cuMemRetainAllocationHandle` of it (seen on an H200, driver
+    /// 580). Unmapping before or after is fine. [`Ipc::export_from`] asks for none of
+    /// this.
+    pub unsafe fn export(
         &self,
         ptr: CuDevicePtr,
         len: usize,
         options: &ExportOptions,
     ) -> Result<Exported, Error> {
-        export::export(self, ptr, len, options)
+        // SAFETY: as the caller says.
+        unsafe { export::export(self, ptr, len, options) }
+    }
+
+    /// Exports all of `memory`, as [`Ipc::export`] does, and keeps it: it is dropped
+    /// after the export has ended. To go on using it, export an [`Arc`] of it.
+    ///
+    /// # Errors
+    /// As [`Ipc::export`].
+    pub fn export_from(
+        &self,
+        memory: impl DeviceMemory,
+        options: &ExportOptions,
+    ) -> Result<Exported, Error> {
+        // SAFETY: the memory stays allocated and mapped while `memory` lives, which
+        // `Exported` drops after its references.
+        let mut exported = unsafe { self.export(memory.device_ptr(), memory.len(), options) }?;
+        exported._keeper = Some(Keeper(Box::new(memory)));
+        Ok(exported)
     }
 
     /// Maps the memory behind `handles`, by the first type that works through
@@ -150,14 +179,18 @@ impl Ipc {
     /// # Errors
     /// As [`Ipc::export`]; [`Error::Register`] for transports that the form does
     /// not allow.
-    pub fn register(
+    ///
+    /// # Safety
+    /// As for [`Ipc::export`].
+    pub unsafe fn register(
         &self,
         ptr: CuDevicePtr,
         len: usize,
         transports: &[TransportInfo],
         options: &ExportOptions,
     ) -> Result<RegisteredMemory, Error> {
-        registered::register(self, ptr, len, transports, options)
+        // SAFETY: as the caller says.
+        unsafe { registered::register(self, ptr, len, transports, options) }
     }
 
     /// What a peer registered, from the bytes of [`RegisteredMemory::serialize`].

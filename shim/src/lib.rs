@@ -8,9 +8,10 @@
 //! ```no_run
 //! use gpuipc::{Driver, ExportOptions, GpuIpcMemHandle, ImportOptions, Ipc};
 //!
-//! fn exporter(ptr: u64, len: usize) -> Result<(), gpuipc::Error> {
+//! unsafe fn exporter(ptr: u64, len: usize) -> Result<(), gpuipc::Error> {
 //!     let ipc = Ipc::new(Driver::load()?)?;
-//!     let exported = ipc.export(ptr, len, &ExportOptions::default())?;
+//!     // SAFETY: the caller keeps the memory allocated and mapped.
+//!     let exported = unsafe { ipc.export(ptr, len, &ExportOptions::default()) }?;
 //!     let bytes: [u8; 384] = exported.handles()[0].encode();
 //!     // Ship the bytes by any means; keep `exported` until they are imported.
 //! #   let _ = bytes;
@@ -33,7 +34,7 @@
 //! | `gpuipc_core` ([`core`]) | the handle's layout, its checks, the broker's messages | know CUDA or an operating system |
 //! | [`sys`] | CUDA's types, the list of driver calls, the loader | decide anything |
 //! | [`Driver`] | one method a driver call, `Result` out | check what the driver checks |
-//! | contexts, mappings, [`AllocationHandle`] | one step each, undone on drop | know of types or handles |
+//! | contexts, mappings, allocations | one step each, undone on drop | know of types or handles |
 //! | offers and the broker | hold what is exported, hand out descriptors, say whether memory is unchanged | map anything |
 //! | imports | handles into their order, devices, one type after the other, one mapping an allocation | trust what a handle says |
 //! | [`RegisteredMemory`] | a buffer with its handles and a runtime's other transports | use those |
@@ -59,12 +60,11 @@
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
-pub mod sys;
-
 mod attempt;
 mod broker;
 mod buffer;
 mod context;
+mod device_memory;
 mod driver;
 mod error;
 mod export;
@@ -87,7 +87,8 @@ mod wait;
 
 pub use attempt::{Attempt, Code, Peers, Reason, Step};
 pub use buffer::{Buffer, Memory};
-pub use driver::{AllocationHandle, Driver, DriverCause, DriverError};
+pub use device_memory::DeviceMemory;
+pub use driver::{Driver, DriverCause, DriverError, device_uuid};
 pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
 pub use export::Exported;
 pub use gpuipc_core as core;
@@ -95,6 +96,7 @@ pub use gpuipc_core::{
     DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TransportInfo,
     TypeFlags,
 };
+pub use gpuipc_sys as sys;
 pub use identity::is_forked;
 pub use import::can_import::{Outlook, Verdict};
 pub use import::devices::DeviceId;

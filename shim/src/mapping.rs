@@ -1,9 +1,11 @@
 //! What the importer maps, step by step. Each step is an object that undoes
 //! itself, so that a failure anywhere undoes exactly what was done before it.
 
+#![allow(unsafe_code)]
+
 use crate::attempt::{Failure, Reason, Step};
 use crate::context::DeviceContext;
-use crate::driver::{AllocationHandle, Driver, DriverError};
+use crate::driver::{AllocationHandle, Driver, DriverCause, DriverError};
 use crate::identity;
 use crate::reservation::{Place, Reservation};
 use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuResult, pointer_attribute};
@@ -18,6 +20,8 @@ use std::sync::Arc;
 pub(crate) struct VmmMapping {
     driver: Driver,
     base: CuDevicePtr,
+    /// Bytes that were reserved for it.
+    size: usize,
     mapped: usize,
     /// Freed after the unmap.
     reservation: Arc<Reservation>,
@@ -30,6 +34,7 @@ impl VmmMapping {
         Ok(Self {
             driver,
             base: reservation.base(),
+            size,
             mapped: 0,
             reservation: Arc::new(reservation),
         })
@@ -42,6 +47,7 @@ impl VmmMapping {
         (end <= place.reservation.size()).then(|| Self {
             driver,
             base: place.reservation.base() + place.offset as u64,
+            size,
             mapped: 0,
             reservation: Arc::clone(&place.reservation),
         })
@@ -55,14 +61,23 @@ impl VmmMapping {
         size: usize,
     ) -> Result<(), DriverError> {
         let address = self.base + self.mapped as u64;
-        self.driver.mem_map(address, size, handle)?;
+        if self.size - self.mapped < size {
+            return Err(DriverError {
+                call: "cuMemMap",
+                cause: DriverCause::Code(CuResult::INVALID_VALUE),
+            });
+        }
+        // SAFETY: the handle is a reference that lives; the place is inside what was
+        // reserved for this mapping, checked above, and nothing else maps there.
+        unsafe { self.driver.mem_map(address, size, handle.raw()) }?;
         self.mapped += size;
         Ok(())
     }
 
     /// Gives every location its rights to all that is mapped.
     pub(crate) fn give_access(&self, rights: &[CuMemAccessDesc]) -> Result<(), DriverError> {
-        self.driver.mem_set_access(self.base, self.mapped, rights)
+        // SAFETY: the mapping is this object's alone, and its first rights are given here.
+        unsafe { self.driver.mem_set_access(self.base, self.mapped, rights) }
     }
 
     /// Whether the driver says that the allocation mapped `offset` bytes behind
@@ -93,7 +108,10 @@ impl VmmMapping {
 impl Drop for VmmMapping {
     fn drop(&mut self) {
         if self.mapped > 0 && !identity::is_forked() {
-            undo::report("cuMemUnmap", self.driver.mem_unmap(self.base, self.mapped));
+            // SAFETY: mapped by this object, whose users are gone; the allocation's
+            // references in this crate are released under the same lock.
+            let unmapped = unsafe { self.driver.mem_unmap(self.base, self.mapped) };
+            undo::report("cuMemUnmap", unmapped);
         }
     }
 }
@@ -153,7 +171,8 @@ impl Drop for LegacyMapping {
         if !identity::is_forked() {
             let closed = self
                 .context
-                .give_back(|| self.driver.ipc_close_mem_handle(self.base));
+                // SAFETY: opened by this object, whose users are gone.
+                .give_back(|| unsafe { self.driver.ipc_close_mem_handle(self.base) });
             undo::report("cuIpcCloseMemHandle", closed);
         }
     }

@@ -1,5 +1,7 @@
 //! Imported memory: an address that unmaps itself.
 
+#![allow(unsafe_code)]
+
 use crate::attempt::Attempt;
 use crate::context::DeviceContext;
 use crate::driver::Driver;
@@ -10,7 +12,7 @@ use crate::import::cache::Slot;
 use crate::import::imported_pool::PooledMapping;
 use crate::mapping::{LegacyMapping, VmmMapping};
 use crate::reservation::Reservation;
-use crate::sys::{CuDevice, CuDevicePtr};
+use crate::sys::{CuDevice, CuDevicePtr, CuStream};
 use core::fmt;
 use gpuipc_core::HandleType;
 use std::sync::{Arc, OnceLock};
@@ -173,6 +175,10 @@ impl GpuIpcMem {
     /// current context if it is the mapping device's, else in its primary one,
     /// which stays in use from then on until the drop.
     ///
+    /// The copy waits for earlier work of the default stream and of the streams that
+    /// wait for it. While one of these captures, the copy goes by a stream of its own
+    /// and waits for nothing: work on the default stream would invalidate the capture.
+    ///
     /// What this very process exported ([`Used::SameProcess`]) is its owner's: it must
     /// not be freed during the call.
     ///
@@ -184,9 +190,9 @@ impl GpuIpcMem {
         copy_out(self.shared.driver, self.shared.context()?, from, to)
     }
 
-    /// Copies bytes in (`cuMemcpyHtoD`, `cuCtxSynchronize`), as [`Self::read`]
-    /// copies them out. When it returns the bytes are there, and so is all other
-    /// work of that context done.
+    /// Copies bytes in (`cuMemcpyHtoD`, `cuStreamSynchronize`), as [`Self::read`]
+    /// copies them out. When it returns the bytes are there, and the earlier work of
+    /// the default stream is done.
     ///
     /// # Errors
     /// As [`Self::read`]'s; [`Error::Driver`]
@@ -277,8 +283,44 @@ pub(crate) fn check_range(offset: usize, len: usize, all: usize) -> Result<(), E
     }
 }
 
+/// A stream of its own, for copies while a stream captures that waits for the default
+/// one: work on the default stream would invalidate that capture.
+struct Aside {
+    driver: Driver,
+    stream: CuStream,
+}
+
+impl Aside {
+    /// `None` where no capture minds the default stream.
+    fn from_captures(driver: Driver) -> Result<Option<Self>, Error> {
+        if !driver.legacy_stream_is_captured() {
+            return Ok(None);
+        }
+        let stream = driver.stream_create()?;
+        Ok(Some(Self { driver, stream }))
+    }
+
+    /// `cuMemcpyAsync`, and a wait for it.
+    ///
+    /// # Safety
+    /// Both ranges may be copied, and no Rust reference but the caller's covers them.
+    unsafe fn copy(&self, to: CuDevicePtr, from: CuDevicePtr, len: usize) -> Result<(), Error> {
+        // SAFETY: as the caller says; the copy is over when this returns.
+        unsafe { self.driver.memcpy_async(to, from, len, self.stream) }?;
+        // SAFETY: created by this object, which destroys it on drop.
+        Ok(unsafe { self.driver.stream_synchronize(self.stream) }?)
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        // SAFETY: created by this object, and its work is over.
+        let destroyed = unsafe { self.driver.stream_destroy(self.stream) };
+        crate::undo::report("cuStreamDestroy", destroyed);
+    }
+}
+
 /// Copies device memory out. `from` has as many bytes as `to`.
-#[allow(unsafe_code)]
 pub(crate) fn copy_out(
     driver: Driver,
     context: &DeviceContext,
@@ -289,13 +331,19 @@ pub(crate) fn copy_out(
     // or allocated for them on a device, so no Rust reference covers it. It stays
     // so during the call: they hold it, or, of this process's own memory, have
     // asked the driver just now and say that its owner must not free it meanwhile.
-    context.with(|| Ok(unsafe { driver.memcpy_dtoh(to, from) }?))
+    context.with(|| match Aside::from_captures(driver)? {
+        // SAFETY: as above.
+        None => Ok(unsafe { driver.memcpy_dtoh(to, from) }?),
+        // SAFETY: as above; the bytes of `to` are this call's until the wait is over.
+        Some(aside) => unsafe {
+            aside.copy(to.as_mut_ptr().expose_provenance() as u64, from, to.len())
+        },
+    })
 }
 
 /// Copies into device memory, and waits: a copy from pageable memory may return
 /// before the bytes are there (CUDA's "API synchronization behavior"). `to` has
 /// as many bytes as `from`.
-#[allow(unsafe_code)]
 pub(crate) fn copy_in(
     driver: Driver,
     context: &DeviceContext,
@@ -303,8 +351,14 @@ pub(crate) fn copy_in(
     from: &[u8],
 ) -> Result<(), Error> {
     context.with(|| {
+        if let Some(aside) = Aside::from_captures(driver)? {
+            let from_address = from.as_ptr().expose_provenance() as u64;
+            // SAFETY: as in `copy_out`.
+            return unsafe { aside.copy(to, from_address, from.len()) };
+        }
         // SAFETY: as in `copy_out`.
         unsafe { driver.memcpy_htod(to, from) }?;
-        Ok(driver.synchronize()?)
+        // SAFETY: the default stream is always there.
+        Ok(unsafe { driver.stream_synchronize(CuStream::DEFAULT) }?)
     })
 }

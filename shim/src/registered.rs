@@ -1,6 +1,8 @@
 //! RegisteredMemory: one buffer of a runtime, with every way to reach it, on
 //! either side. Its form on the wire is [`gpuipc_core::RegisteredMemoryRef`].
 
+#![allow(unsafe_code)]
+
 use crate::attempt::{Failure, Step};
 use crate::error::Error;
 use crate::export::Exported;
@@ -144,7 +146,10 @@ impl fmt::Debug for RegisteredMemory {
 }
 
 /// See [`Ipc::register`].
-pub(crate) fn register(
+///
+/// # Safety
+/// As for [`Ipc::export`].
+pub(crate) unsafe fn register(
     ipc: &Ipc,
     ptr: CuDevicePtr,
     len: usize,
@@ -152,7 +157,9 @@ pub(crate) fn register(
     options: &ExportOptions,
 ) -> Result<RegisteredMemory, Error> {
     let identity = ipc.identity();
-    let (exported, gpu_error) = match ipc.export(ptr, len, options) {
+    // SAFETY: as the caller says.
+    let exported = unsafe { ipc.export(ptr, len, options) };
+    let (exported, gpu_error) = match exported {
         Ok(exported) => (Some(exported), None),
         Err(error @ Error::NotExportable(_)) if !transports.is_empty() => {
             log::info!(target: "gpuipc::gpu", "registered for other transports only: {error}");

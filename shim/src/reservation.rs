@@ -1,5 +1,7 @@
 //! Address space without memory, and places in it.
 
+#![allow(unsafe_code)]
+
 use crate::driver::{self, Driver};
 use crate::error::Error;
 use crate::identity;
@@ -43,7 +45,6 @@ impl Reservation {
     /// driver itself maps past the end of a reservation (seen on an H200, driver
     /// 580), over whatever comes to lie there.
     #[must_use]
-    #[allow(unsafe_code)]
     pub unsafe fn of_caller(driver: Driver, base: CuDevicePtr, size: usize) -> Arc<Self> {
         Arc::new(Self {
             driver,
@@ -54,7 +55,7 @@ impl Reservation {
     }
 
     pub(crate) fn reserve(driver: Driver, size: usize) -> driver::Result<Self> {
-        let base = driver.mem_address_reserve(size)?;
+        let base = driver.mem_address_reserve(size, 0)?;
         Ok(Self {
             driver,
             base,
@@ -79,10 +80,9 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if !self.is_callers && !identity::is_forked() {
-            undo::report(
-                "cuMemAddressFree",
-                self.driver.mem_address_free(self.base, self.size),
-            );
+            // SAFETY: reserved by this object, which every mapping in it holds.
+            let freed = unsafe { self.driver.mem_address_free(self.base, self.size) };
+            undo::report("cuMemAddressFree", freed);
         }
     }
 }

@@ -64,8 +64,8 @@ fn export_beside(
     let (driver, ptr, len) = (bench.session.driver, buffer.device_ptr(), buffer.len());
     let options = ExportOptions::default();
     let [first, again, end] = bench.effort.rounds(|| {
-        let (exported, first) = timed(|| ipc.export(ptr, len, &options))?;
-        let (more, again) = timed(|| ipc.export(ptr, len, &options))?;
+        let (exported, first) = timed(|| buffer.export(ipc, 0, len, &options))?;
+        let (more, again) = timed(|| buffer.export(ipc, 0, len, &options))?;
         drop(more);
         let end = time_of_drop(exported);
         let (exported, raw_first) = timed(|| raw::export(driver, ptr))?;
@@ -313,9 +313,7 @@ fn processes(bench: &mut Bench) -> Result<()> {
     const MOST: usize = 8;
     let session = &bench.session;
     let buffer = Buffer::new(session.driver, session.device, Memory::VmmFd, BYTES)?;
-    let exported = session
-        .ipc
-        .export(buffer.device_ptr(), BYTES, &ExportOptions::default())?;
+    let exported = buffer.export(&session.ipc, 0, BYTES, &ExportOptions::default())?;
     let (fd, _reference) = raw::export(session.driver, buffer.device_ptr())?;
     let server = Server::start()?;
     drop(server.replace(vec![fd]));

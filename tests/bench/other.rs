@@ -6,8 +6,7 @@ use crate::raw::{self, Copied};
 use crate::socket::{Client, Server};
 use crate::{Result, Session};
 use gpuipc::{
-    AllocationHandle, Buffer, ExportOptions, Exported, GpuIpcMemHandle, HANDLE_BYTES,
-    ImportOptions, Memory,
+    Buffer, ExportOptions, Exported, GpuIpcMemHandle, HANDLE_BYTES, ImportOptions, Memory,
 };
 use gpuipc_kit::Kind;
 use std::io::{BufRead, BufReader, Write};
@@ -158,7 +157,7 @@ struct Worker {
     server: Server,
     // In the order in which they must go.
     exported: Vec<Exported>,
-    retained: Vec<AllocationHandle>,
+    retained: Vec<raw::Reference>,
     buffer: Option<Buffer>,
 }
 
@@ -186,11 +185,11 @@ impl Worker {
                 0.0
             }
             "export" => {
-                let (base, len) = (self.base()?, number(2)?);
+                let buffer = self.buffer.as_ref().ok_or("no memory")?;
+                let len = number(2)?;
                 let mut took = 0.0;
                 for at in 0..number(1)? {
-                    let ptr = base + (at * len) as u64;
-                    let export = || ipc.export(ptr, len, &ExportOptions::default());
+                    let export = || buffer.export(&ipc, at * len, len, &ExportOptions::default());
                     let (exported, time) = timed(export)?;
                     took += time;
                     self.exported.push(exported);

@@ -2,10 +2,11 @@
 #![allow(unsafe_code)]
 
 use crate::{Result, Session};
+use gpuipc::sys::CuMemHandle;
 use gpuipc::sys::{
     self, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, pointer_attribute,
 };
-use gpuipc::{AllocationHandle, Driver, DriverError};
+use gpuipc::{Driver, DriverError};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -28,9 +29,27 @@ pub(crate) fn granularity(session: &Session) -> Result<usize> {
 pub(crate) fn export(
     driver: Driver,
     ptr: CuDevicePtr,
-) -> Result<(OwnedFd, AllocationHandle), DriverError> {
-    let handle = driver.mem_retain(ptr)?;
-    Ok((driver.mem_export_fd(&handle)?, handle))
+) -> Result<(OwnedFd, Reference), DriverError> {
+    // SAFETY: the callers' memory, which nobody unmaps meanwhile.
+    let handle = unsafe { driver.mem_retain(ptr) }?;
+    // SAFETY: retained just now.
+    Ok((
+        unsafe { driver.mem_export_fd(handle) }?,
+        Reference { driver, handle },
+    ))
+}
+
+/// A reference to an allocation: `cuMemRelease` on drop.
+pub(crate) struct Reference {
+    driver: Driver,
+    handle: CuMemHandle,
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        // SAFETY: retained by `export`, released here only; nobody unmaps meanwhile.
+        let _ = unsafe { self.driver.mem_release(self.handle) };
+    }
 }
 
 /// What must be asked to find out which allocation a pointer is of.
@@ -63,30 +82,33 @@ pub(crate) fn map<F: AsFd>(
 ) -> Result<Mapped, DriverError> {
     let driver = session.driver;
     let size = piece * fds.len();
-    let ptr = driver.mem_address_reserve(size)?;
+    let ptr = driver.mem_address_reserve(size, 0)?;
     for (at, fd) in fds.iter().enumerate() {
         let handle = driver.mem_import_fd(fd.as_fd())?;
-        driver.mem_map(ptr + (at * piece) as u64, piece, &handle)?;
+        // SAFETY: imported just now, and a place of its own in the reservation.
+        unsafe { driver.mem_map(ptr + (at * piece) as u64, piece, handle) }?;
+        // SAFETY: the only release of this reference.
+        unsafe { driver.mem_release(handle) }?;
     }
-    driver.mem_set_access(
-        ptr,
-        size,
-        &[CuMemAccessDesc {
-            location: CuMemLocation {
-                kind: sys::location::DEVICE,
-                id: session.device,
-            },
-            flags: sys::access::READ_WRITE,
-        }],
-    )?;
+    let rights = CuMemAccessDesc {
+        location: CuMemLocation {
+            kind: sys::location::DEVICE,
+            id: session.device,
+        },
+        flags: sys::access::READ_WRITE,
+    };
+    // SAFETY: mapped just now; nobody has rights yet.
+    unsafe { driver.mem_set_access(ptr, size, &[rights]) }?;
     Ok(Mapped { driver, ptr, size })
 }
 
 impl Mapped {
     /// `cuMemUnmap`, `cuMemAddressFree`.
     pub(crate) fn undo(self) -> Result<(), DriverError> {
-        self.driver.mem_unmap(self.ptr, self.size)?;
-        self.driver.mem_address_free(self.ptr, self.size)
+        // SAFETY: of `map`; nobody uses it any more.
+        unsafe { self.driver.mem_unmap(self.ptr, self.size) }?;
+        // SAFETY: nothing is mapped there any more.
+        unsafe { self.driver.mem_address_free(self.ptr, self.size) }
     }
 }
 
@@ -108,7 +130,8 @@ impl Copied {
             // and writing; the caller keeps it meanwhile.
             unsafe { self.driver.memcpy(to, self.ptr, half) }?;
         }
-        self.driver.synchronize()?;
+        // SAFETY: the default stream is always there.
+        unsafe { self.driver.stream_synchronize(sys::CuStream::DEFAULT) }?;
         Ok(half as f64 * f64::from(times) / start.elapsed().as_secs_f64())
     }
 }

@@ -212,7 +212,7 @@ fn our_cuda_types_and_values_are_those_of_a_real_cuda_h() {
     same_values!(asserts, "CU_MULTICAST_GRANULARITY_", multicast_granularity: MINIMUM, RECOMMENDED);
     asserts.0.push_str("#endif\n");
     // Every call of the list is declared, under the symbol's own name.
-    let calls = gpuipc::driver_calls!(symbols);
+    let calls = gpuipc::sys::driver_calls!(symbols);
     // But for the one by which the emulated driver is known.
     let of_cuda = calls.iter().filter(|(symbol, _)| symbol.starts_with("cu"));
     for (index, (symbol, version)) in of_cuda.enumerate() {

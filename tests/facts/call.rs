@@ -40,7 +40,7 @@ ops! {
     Export, ImportFd, ImportNumber, ImportFabric,
     Reserve, AddressFree, Map, Unmap, SetAccess, SetAccessOfTwo, GetAccess,
     CpuRead, CpuWrite,
-    StreamCreate, StreamSynchronize, StreamDestroy,
+    StreamCreate, StreamSynchronize, StreamDestroy, WriteOn, ReadOn, CaptureBegin, CaptureEnd, CaptureMode, IsCapturing,
     PoolDefault, PoolCreate, PoolDestroy, PoolSetAccess, PoolGetAccess,
     PoolExport, PoolImport, PoolExportPointer, PoolImportPointer,
     PoolAlloc, AllocAsync, FreeAsync,

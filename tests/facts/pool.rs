@@ -3,19 +3,45 @@
 use crate::call::{Ask, Exported, GONE, Got, Message, Op, word};
 use crate::memory::{INSIDE, MARK};
 use core::fmt;
-use gpuipc::sys::{handle_type, location};
+use gpuipc::sys::{STREAM_NON_BLOCKING, handle_type, location};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Whoever can be asked, about memory pools. Every method is one driver call.
 pub(crate) trait AskPools: Ask {
+    fn stream_with(&self, flags: u32) -> Got<u64> {
+        self.value(Op::StreamCreate, &[flags.into()])
+    }
     fn stream(&self) -> Got<u64> {
-        self.value(Op::StreamCreate, &[])
+        self.stream_with(STREAM_NON_BLOCKING)
+    }
+    /// Eight bytes to the GPU on a stream, and a wait for that stream.
+    fn write_on(&self, stream: u64, ptr: u64, value: u64) -> Got {
+        self.done(Op::WriteOn, &[ptr, value, stream])
+    }
+    /// Eight bytes from the GPU on a stream, and a wait for that stream.
+    fn read_on(&self, stream: u64, ptr: u64) -> Got<u64> {
+        self.value(Op::ReadOn, &[ptr, stream])
     }
     fn stream_synchronize(&self, stream: u64) -> Got {
         self.done(Op::StreamSynchronize, &[stream])
     }
     fn stream_destroy(&self, stream: u64) -> Got {
         self.done(Op::StreamDestroy, &[stream])
+    }
+
+    /// Ends well only if the capture was not invalidated.
+    fn capture_end(&self, stream: u64) -> Got {
+        self.done(Op::CaptureEnd, &[stream])
+    }
+    fn capture_begin(&self, stream: u64, mode: u32) -> Got {
+        self.done(Op::CaptureBegin, &[stream, mode.into()])
+    }
+    fn is_capturing(&self, stream: u64) -> Got<u64> {
+        self.value(Op::IsCapturing, &[stream])
+    }
+    /// The thread's mode from now on; gives the one before.
+    fn capture_mode(&self, mode: u32) -> Got<u64> {
+        self.value(Op::CaptureMode, &[mode.into()])
     }
 
     fn default_pool(&self, device: i32) -> Got<u64> {

@@ -315,6 +315,12 @@ impl Raw {
             Op::StreamCreate
             | Op::StreamSynchronize
             | Op::StreamDestroy
+            | Op::WriteOn
+            | Op::ReadOn
+            | Op::CaptureBegin
+            | Op::CaptureEnd
+            | Op::CaptureMode
+            | Op::IsCapturing
             | Op::PoolDefault
             | Op::PoolCreate
             | Op::PoolDestroy

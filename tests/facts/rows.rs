@@ -117,6 +117,17 @@ impl<T: Answer> Answer for Got<T> {
     }
 }
 
+/// A call's code, and that of the capture's end where it has one of its own.
+impl Answer for (CuResult, CuResult) {
+    fn text(&self, raw: Raw) -> String {
+        let call = self.0.text(raw);
+        match self.1 {
+            CuResult::SUCCESS => call,
+            end => format!("{call}, capture: {}", end.text(raw)),
+        }
+    }
+}
+
 impl Answer for () {
     fn text(&self, raw: Raw) -> String {
         CuResult::SUCCESS.text(raw)

@@ -5,8 +5,8 @@
 use crate::race::publish;
 use crate::{NotOk, Peer, pattern, word};
 use gpuipc::sys::{
-    ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuResult, access,
-    handle_type, location,
+    ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuResult,
+    CuStream, access, handle_type, location,
 };
 use gpuipc::{Buffer, Driver, Error, ExportOptions, Memory};
 use std::time::{Duration, Instant};
@@ -30,9 +30,13 @@ fn allocate(driver: Driver) -> Result<u64, Error> {
         flags: access::READ_WRITE,
     };
     let handle = driver.mem_create(LEN, &prop)?;
-    let ptr = driver.mem_address_reserve(LEN)?;
-    driver.mem_map(ptr, LEN, &handle)?;
-    driver.mem_set_access(ptr, LEN, &[rights])?;
+    let ptr = driver.mem_address_reserve(LEN, 0)?;
+    // SAFETY: made just now: the handle, and a reservation of this length.
+    unsafe { driver.mem_map(ptr, LEN, handle) }?;
+    // SAFETY: nobody has rights yet.
+    unsafe { driver.mem_set_access(ptr, LEN, &[rights]) }?;
+    // SAFETY: the reference of `mem_create`; nobody unmaps meanwhile.
+    unsafe { driver.mem_release(handle) }?;
     Ok(ptr)
 }
 
@@ -56,7 +60,7 @@ pub(crate) fn fleeting(
     let (ipc, driver) = (peer.ipc()?, peer.driver);
     // Keeps a context, and the broker.
     let anchor = Buffer::new(driver, 0, Memory::VmmFd, LEN)?;
-    let _kept = ipc.export(anchor.device_ptr(), LEN, &ExportOptions::default())?;
+    let _kept = anchor.export(&ipc, 0, LEN, &ExportOptions::default())?;
     let start = pattern(seed, 0, 4096);
     let mut rounds = 0_u64;
     while Instant::now() < end {
@@ -64,14 +68,17 @@ pub(crate) fn fleeting(
         // SAFETY: the memory was allocated just now.
         unsafe { driver.memcpy_htod(ptr, &start) }.map_err(Error::from)?;
         // A short copy may still be under way (CUDA: it returns when the bytes are staged).
-        driver.synchronize().map_err(Error::from)?;
+        // SAFETY: the default stream is always there.
+        unsafe { driver.stream_synchronize(CuStream::DEFAULT) }.map_err(Error::from)?;
         let options = ExportOptions::default().fd_on_demand(rounds.is_multiple_of(2));
-        let exported = ipc.export(ptr, LEN, &options)?;
+        // SAFETY: unmapped below, after the export's end.
+        let exported = unsafe { ipc.export(ptr, LEN, &options) }?;
         publish(&file, &exported.handles()[0])?;
         std::thread::sleep(Duration::from_micros(rounds % 23 * 40));
         drop(exported);
         unmap(ptr)?;
-        driver.mem_address_free(ptr, LEN).map_err(Error::from)?;
+        // SAFETY: of `allocate`; nothing is mapped there.
+        unsafe { driver.mem_address_free(ptr, LEN) }.map_err(Error::from)?;
         rounds += 1;
     }
     Ok(rounds.to_string())

@@ -28,6 +28,7 @@
 //! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
 //! | `fail SYMBOL NTH CODE TIMES`, `no-faults`, `calls SYMBOL` | `ok` |
 //! | `calls-all` | `ok SYMBOL=USES ..` of every driver call that was used |
+//! | `capture here\|thread FLAGS MODE`, `capture-end`, `synchronize` | `ok` once a stream of device 0 captures, in this thread or one of its own; `ok CODE` of its end, of `cuCtxSynchronize` |
 //! | `context none\|DEVICE`, `current` | `ok` |
 //! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
 //! | `fork` | `ok` and what the child saw |
@@ -53,6 +54,7 @@
 
 mod at_once;
 mod bytes;
+mod capture;
 mod context;
 mod cpu;
 mod exporting;
@@ -91,6 +93,7 @@ struct Peer {
     /// To brokers, after an import; else they are closed, so that what is left
     /// open is a leak.
     keeps_connections: bool,
+    capture: Option<capture::Capture>,
     multicast: multicast::Objects,
     next: u32,
 }
@@ -146,6 +149,7 @@ fn main() {
         registered: BTreeMap::new(),
         ballast: Vec::new(),
         keeps_connections: false,
+        capture: None,
         multicast: multicast::Objects::default(),
         next: 1,
     };
@@ -283,11 +287,14 @@ impl Peer {
                 let access = self.driver.mem_access(ptr, location);
                 Ok(access.map_err(Error::from)?.to_string())
             }
+            "capture" => capture::begin(self, words),
+            "synchronize" => Ok(capture::synchronize()?.to_string()),
+            "capture-end" => capture::end(self),
             "uuids" => {
                 let count = self.driver.device_count().map_err(Error::from)?;
                 let uuids: Result<Vec<_>, _> = (0..count)
                     .map(|ordinal| {
-                        let uuid = self.driver.device_uuid(ordinal)?;
+                        let uuid = gpuipc::device_uuid(self.driver, ordinal)?;
                         Ok(uuid.to_string())
                     })
                     .collect();
@@ -506,10 +513,10 @@ impl Peer {
             }
             "export-by-other-ipc" => {
                 let folder: String = word(words)?;
-                let ptr = self.buffer(words)?.device_ptr();
                 let options = gpuipc::IpcOptions::default().socket_dir(folder);
                 let ipc = Ipc::with_options(self.driver, &options)?;
-                let exported = ipc.export(ptr, word(words)?, &ExportOptions::default())?;
+                let (buffer, options) = (self.buffer(words)?, ExportOptions::default());
+                let exported = buffer.export(&ipc, 0, word(words)?, &options)?;
                 let hex = to_hex(&exported.handles()[0].encode());
                 let id = self.id();
                 self.offers.insert(id, exported);
@@ -593,7 +600,8 @@ impl Peer {
                 self.mappings
             );
             if let Some(ipc) = &ipc {
-                let export = ipc.export(4096, 1, &ExportOptions::default()).map(drop);
+                // SAFETY: refused before anything is looked at: this is a forked child.
+                let export = unsafe { ipc.export(4096, 1, &ExportOptions::default()) }.map(drop);
                 let _ = write!(
                     said,
                     "{}",

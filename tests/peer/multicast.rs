@@ -16,6 +16,7 @@
 //! | `mc-log` | `ok`: driver calls are noted; `mc-calls` gives them, and warnings |
 //! | `mc-opt-in` | `ok`: the emulated driver is treated as a real one that is allowed |
 //! | `mc-loaded` | `ok true\|false`: whether the driver of `GPUIPC_LIBCUDA` is the emulated one |
+#![allow(unsafe_code)]
 
 use crate::importing::types_of;
 use crate::{NotOk, Peer, word};
@@ -191,7 +192,8 @@ pub(crate) fn run(
             let ptr = peer.buffer(words)?.device_ptr();
             let len = word(words)?;
             let offset: u64 = words.next().and_then(|text| text.parse().ok()).unwrap_or(0);
-            let bound = joined.bind(ptr + offset, len, peer.multicast.team()?)?;
+            // SAFETY: as in `Peer::export`.
+            let bound = unsafe { joined.bind(ptr + offset, len, peer.multicast.team()?) }?;
             put(peer, id, Phase::Bound(bound))
         }
         "mc-map" => {
@@ -214,7 +216,9 @@ pub(crate) fn run(
         "mc-buffer" => {
             let id: u32 = word(words)?;
             let ptr = peer.buffer(words)?.device_ptr();
-            let bound = connection(peer, id)?.bind(ptr, word(words)?)?;
+            let len = word(words)?;
+            // SAFETY: as in `Peer::export`.
+            let bound = unsafe { connection(peer, id)?.bind(ptr, len) }?;
             let offset = bound.offset();
             let id = keep(peer, Phase::Buffer(bound));
             Ok(format!("{id} {offset}"))

@@ -4,7 +4,7 @@
 use crate::{NotOk, table};
 use gpuipc::sys::{
     ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool,
-    CuResult, MEM_ATTACH_GLOBAL, MEMHOSTALLOC_PORTABLE, access, handle_type, location,
+    CuResult, CuStream, MEM_ATTACH_GLOBAL, MEMHOSTALLOC_PORTABLE, access, handle_type, location,
 };
 use gpuipc::{Driver, Error, Reservation};
 
@@ -36,8 +36,8 @@ pub(crate) fn fill(driver: Driver, ptr: u64, bytes: &[u8]) -> Result<(), NotOk> 
     // SAFETY: `allocate` gave the address of LEN bytes, which stay allocated, and
     // nobody else uses them yet.
     unsafe { driver.memcpy_htod(ptr, bytes) }.map_err(Error::from)?;
-    driver
-        .synchronize()
+    // SAFETY: the default stream is always there.
+    unsafe { driver.stream_synchronize(CuStream::DEFAULT) }
         .map_err(|error| Error::from(error).into())
 }
 
@@ -47,7 +47,10 @@ fn created(driver: Driver, types: u32) -> Result<u64, gpuipc::DriverError> {
 
 fn from(driver: Driver, pool: CuMemPool) -> Result<u64, gpuipc::DriverError> {
     // SAFETY: the driver gave the pool, which is never destroyed.
-    unsafe { driver.pool_alloc(pool, LEN) }
+    let ptr = unsafe { driver.pool_alloc(pool, LEN, CuStream::DEFAULT) }?;
+    // SAFETY: the default stream is always there.
+    unsafe { driver.stream_synchronize(CuStream::DEFAULT) }?;
+    Ok(ptr)
 }
 
 /// `cuMemAllocManaged`.
@@ -86,14 +89,16 @@ fn typeless(driver: Driver) -> Result<u64, NotOk> {
     let handle = driver.mem_create(LEN, &prop).map_err(Error::from)?;
     let room = Reservation::new(driver, LEN)?;
     let base = room.base();
-    driver.mem_map(base, LEN, &handle).map_err(Error::from)?;
+    // SAFETY: made just now: the handle, and a reservation of this length.
+    unsafe { driver.mem_map(base, LEN, handle) }.map_err(Error::from)?;
     let rights = CuMemAccessDesc {
         location: place,
         flags: access::READ_WRITE,
     };
-    driver
-        .mem_set_access(base, LEN, &[rights])
-        .map_err(Error::from)?;
+    // SAFETY: nobody has rights yet.
+    unsafe { driver.mem_set_access(base, LEN, &[rights]) }.map_err(Error::from)?;
+    // SAFETY: the reference of `mem_create`; nobody unmaps meanwhile.
+    unsafe { driver.mem_release(handle) }.map_err(Error::from)?;
     core::mem::forget(room);
     Ok(base)
 }

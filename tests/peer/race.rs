@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::{NotOk, Peer, pattern, same, word};
-use gpuipc::{Buffer, Error, ExportOptions, GpuIpcMemHandle, ImportOptions, Memory};
+use gpuipc::{Buffer, Driver, Error, ExportOptions, GpuIpcMemHandle, ImportOptions, Memory};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 type Words<'a, 'b> = &'a mut std::str::SplitWhitespace<'b>;
@@ -28,7 +28,8 @@ pub(crate) fn churn(peer: &mut Peer, words: Words<'_, '_>) -> Result<String, Not
     let ipc = peer.ipc()?;
     let mut rounds = 0_u64;
     while Instant::now() < end {
-        let exported = ipc.export(ptr, len, &ExportOptions::default())?;
+        // SAFETY: the peer's buffer, which lives as long as the command runs.
+        let exported = unsafe { ipc.export(ptr, len, &ExportOptions::default()) }?;
         publish(&file, &exported.handles()[0])?;
         std::thread::sleep(Duration::from_micros(rounds % 7 * 40));
         if rounds.is_multiple_of(50) {
@@ -36,13 +37,23 @@ pub(crate) fn churn(peer: &mut Peer, words: Words<'_, '_>) -> Result<String, Not
         }
         drop(exported);
         // Its descriptor takes the lowest free number: the one just closed.
-        let handle = peer.driver.mem_retain(decoy).map_err(Error::from)?;
-        let fd = peer.driver.mem_export_fd(&handle).map_err(Error::from)?;
+        let handle = retain(peer.driver, decoy)?;
+        // SAFETY: the reference is held until below.
+        let fd = unsafe { peer.driver.mem_export_fd(handle) }.map_err(Error::from)?;
         std::thread::sleep(Duration::from_micros(rounds % 5 * 40));
         drop(fd);
+        // SAFETY: of `retain`, released once.
+        unsafe { peer.driver.mem_release(handle) }.map_err(Error::from)?;
         rounds += 1;
     }
     Ok(rounds.to_string())
+}
+
+/// A reference to a buffer's allocation.
+fn retain(driver: Driver, ptr: u64) -> Result<u64, NotOk> {
+    // SAFETY: the buffer is not freed meanwhile.
+    let handle = unsafe { driver.mem_retain(ptr) };
+    Ok(handle.map_err(Error::from)?)
 }
 
 /// A child that lives for two milliseconds with whatever it inherited.
@@ -127,24 +138,18 @@ fn offer_beside_a_decoy(
     buffer.write(0, &pattern(seed, 0, 4096))?;
     let decoy = Buffer::new(peer.driver, 0, Memory::VmmFd, LEN)?;
     decoy.write(0, &pattern(seed + 1, 0, 4096))?;
-    let decoy_handle = peer
-        .driver
-        .mem_retain(decoy.device_ptr())
-        .map_err(Error::from)?;
+    let decoy_handle = retain(peer.driver, decoy.device_ptr())?;
     let mut kept: Vec<Box<dyn std::any::Any>> = Vec::new();
     if rounds.is_multiple_of(2) {
-        kept.push(Box::new(
-            peer.driver
-                .mem_export_fd(&decoy_handle)
-                .map_err(Error::from)?,
-        ));
+        // SAFETY: never released: the process is killed.
+        let fd = unsafe { peer.driver.mem_export_fd(decoy_handle) };
+        kept.push(Box::new(fd.map_err(Error::from)?));
     }
-    let exported = ipc.export(buffer.device_ptr(), LEN, &ExportOptions::default())?;
+    let exported = buffer.export(&ipc, 0, LEN, &ExportOptions::default())?;
     publish(file, &exported.handles()[0])?;
     std::thread::sleep(Duration::from_micros(rounds % 9 * 500));
     kept.extend([
         Box::new(exported) as Box<dyn std::any::Any>,
-        Box::new(decoy_handle),
         Box::new(decoy),
         Box::new(buffer),
     ]);

@@ -2,6 +2,7 @@
 //! `deserialize HEX OPTIONS..` with `ok ID DATA USED TRANSPORTS ERROR`. Transports are
 //! `KIND:HEX` with commas, or `-`; DATA is an address or `-`; USED is a type, `own`, or
 //! `-`; ERROR is the status of what was left to a transport, or `-`.
+#![allow(unsafe_code)]
 
 use crate::{NotOk, Peer, pattern, same, word};
 use gpuipc::core::TransportInfo;
@@ -21,7 +22,8 @@ pub(crate) fn register(peer: &mut Peer, words: &mut SplitWhitespace<'_>) -> Resu
         infos.push(info.map_err(|_| NotOk::from("no transport"))?);
     }
     let options = ExportOptions::default();
-    let memory = peer.ipc()?.register(ptr, len, &infos, &options)?;
+    // SAFETY: as in `Peer::export`.
+    let memory = unsafe { peer.ipc()?.register(ptr, len, &infos, &options) }?;
     let hex = to_hex(&memory.serialize()?);
     let id = keep(peer, memory);
     Ok(format!("{id} {hex}"))

@@ -1,5 +1,6 @@
 //! One thread of a worker: does one thing after the other, as its dice fall. A seed repeats what
 //! it tries, not what it finds on offer, which is the other processes' doing.
+#![allow(unsafe_code)]
 
 use crate::board::{Board, Count, Disturbance, Offer, now};
 use crate::giving::Group;
@@ -86,7 +87,8 @@ impl Actor {
         let handles = handles.unwrap_or_default();
         let ptr = self.groups.iter().find_map(Group::device_ptr).unwrap_or(1);
         let forked = crate::system::fork(|| {
-            let export = ipc.export(ptr, 1, &ExportOptions::default());
+            // SAFETY: refused before anything is looked at: this is a forked child.
+            let export = unsafe { ipc.export(ptr, 1, &ExportOptions::default()) };
             let import = ipc.import(&handles, &ImportOptions::default());
             gpuipc::is_forked()
                 && matches!(export, Err(Error::Forked))

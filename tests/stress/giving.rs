@@ -112,9 +112,8 @@ impl Actor {
             self.judge::<()>(Count::Export, None, begun, Err(error));
             return;
         }
-        let ptr = buffer.device_ptr() + offset as u64;
         let options = ExportOptions::default().fd_on_demand(self.dice.one_in(3));
-        let exported = ipc.export(ptr, len, &options);
+        let exported = buffer.export(&ipc, offset, len, &options);
         let Some(exported) = self.judge(Count::Export, None, begun, exported) else {
             return;
         };

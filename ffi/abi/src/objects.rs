@@ -1,5 +1,7 @@
 //! What C holds pointers to.
 
+#![allow(unsafe_code)]
+
 pub mod multicast;
 pub mod outlook;
 pub mod registered;
@@ -77,13 +79,16 @@ impl Library {
         Ok(Self { ipc })
     }
 
-    pub(crate) fn export(
+    /// # Safety
+    /// As for [`Ipc::export`].
+    pub(crate) unsafe fn export(
         &self,
         ptr: u64,
         len: usize,
         options: &ExportOptions,
     ) -> Result<Exported, Failure> {
-        let exported = self.ipc.export(ptr, len, options)?;
+        // SAFETY: as the caller says.
+        let exported = unsafe { self.ipc.export(ptr, len, options) }?;
         Ok(Exported { exported })
     }
 

@@ -275,7 +275,8 @@ impl World {
                     // SAFETY: options of our own.
                     unsafe { export::gpuipc_export_with(library, at, len, &raw const options, out) }
                 } else {
-                    export::gpuipc_export(library, at, len, out)
+                    // SAFETY: any address: memory of our own that stays, or none.
+                    unsafe { export::gpuipc_export(library, at, len, out) }
                 }
             },
             export::gpuipc_exported_free,

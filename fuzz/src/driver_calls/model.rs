@@ -192,8 +192,8 @@ impl World {
         let first = (op.number & 0xffff) as usize % blocks;
         let count = 1 + ((op.number >> 16) as usize * 4) % (blocks - first);
         let (start, len) = (first * BLOCK, count * BLOCK);
-        let ptr = own.buffer.device_ptr() + start as u64;
-        match self.ipc.export(ptr, len, &ExportOptions::default()) {
+        let options = ExportOptions::default();
+        match own.buffer.export(&self.ipc, start, len, &options) {
             Ok(exported) => {
                 let lengths = exported.handles().iter().map(GpuIpcMemHandle::length);
                 assert_eq!(lengths.sum::<u64>(), len as u64);

@@ -169,9 +169,8 @@ fn export() {
     for (memory, tag) in Memory::ALL.into_iter().zip(1..) {
         let secret = filled(memory, 0x5ec0 + tag);
         let buffer = filled(memory, tag);
-        let start = buffer.device_ptr() + MARGIN as u64;
         let len = buffer.len() - 2 * MARGIN;
-        let exported = ipc.export(start, len, &ExportOptions::default());
+        let exported = buffer.export(&ipc, MARGIN, len, &ExportOptions::default());
         let exported = exported.expect("it can be exported");
         for handle in exported.handles() {
             let tag = u8::try_from(tag).expect("there are few");

@@ -179,7 +179,8 @@ impl Opened {
                 ))
             }),
             DeviceId::Uuid(uuid) => {
-                let seen = |ordinal| Some((ordinal, self.driver.device_uuid(ordinal).ok()?));
+                let seen =
+                    |ordinal| Some((ordinal, gpuipc::device_uuid(self.driver, ordinal).ok()?));
                 let seen: Vec<_> = (0..count).filter_map(seen).collect();
                 let found = seen.iter().find(|(_, other)| *other == uuid);
                 found.map(|(ordinal, _)| *ordinal).ok_or_else(|| {

@@ -39,7 +39,7 @@ impl Session {
             Some(device) => opened.device("--device", device)?,
             None => {
                 let holds = |device: &i32| {
-                    opened.driver.device_uuid(*device).ok() == Some(handle.device_uuid())
+                    gpuipc::device_uuid(opened.driver, *device).ok() == Some(handle.device_uuid())
                 };
                 let count = opened.driver.device_count()?;
                 (0..count).find(holds).unwrap_or(0)

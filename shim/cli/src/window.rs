@@ -46,8 +46,8 @@ impl Window {
         session: &Session,
         options: &ExportOptions,
     ) -> Result<Exported, gpuipc::Error> {
-        let start = self.buffer.device_ptr() + self.start as u64;
-        session.ipc.export(start, self.len, options)
+        self.buffer
+            .export(&session.ipc, self.start, self.len, options)
     }
 
     /// Writes the pattern of this seed into the window, and another one into

@@ -10,7 +10,7 @@ use crate::header::Place;
 use crate::piece::{Origin, Piece};
 use crate::state::{State, context_of, state, visible_number};
 use core::ffi::c_void;
-use gpuipc::sys::{CuContext, CuResult, memory_type, pointer_attribute as attribute};
+use gpuipc_sys::{CuContext, CuResult, memory_type, pointer_attribute as attribute};
 
 /// An answer with its width: the driver writes as many bytes as the
 /// attribute's type has.

@@ -7,7 +7,7 @@
 
 use crate::Answer;
 use core::ffi::{c_char, c_void};
-use gpuipc::sys::{CuContext, CuGraph, CuIpcMemHandle, CuMemPool, CuResult, CuStream};
+use gpuipc_sys::{CuContext, CuGraph, CuIpcMemHandle, CuMemPool, CuResult, CuStream};
 
 /// An argument as C passes it.
 pub(crate) trait FromC {

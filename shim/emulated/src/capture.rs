@@ -4,8 +4,9 @@
 use crate::Answer;
 use crate::border::Out;
 use crate::state::{State, state};
+use crate::stream::Stream;
 use core::cell::Cell;
-use gpuipc::sys::{CuGraph, CuResult, CuStream, capture_mode, capture_status};
+use gpuipc_sys::{CuGraph, CuResult, CuStream, capture_mode, capture_status};
 use std::thread::ThreadId;
 
 /// A capture that runs.
@@ -87,7 +88,13 @@ pub(crate) fn stream_is_capturing(stream: CuStream, status: Out<u32>) -> Answer 
         stream,
         CuStream::DEFAULT | CuStream::LEGACY | CuStream::PER_THREAD
     ) {
-        state.current_device()?;
+        let device = state.current_device()?;
+        // Unlike any work there, the question harms no capture.
+        let is_waited_for =
+            |other: &Stream| other.device == device && other.is_blocking && other.capture.is_some();
+        if stream != CuStream::PER_THREAD && state.streams.values().any(is_waited_for) {
+            return Err(CuResult::STREAM_CAPTURE_IMPLICIT);
+        }
         return status.put(capture_status::NONE);
     }
     let found = state.streams.get(&stream.0);
@@ -120,15 +127,7 @@ impl State {
             capture_mode::GLOBAL => capture.mode == capture_mode::GLOBAL,
             _ => false,
         };
-        let captures = self
-            .streams
-            .values_mut()
-            .filter_map(|stream| stream.capture.as_mut());
-        let mut refused = false;
-        for capture in captures.filter(|capture| forbids(capture)) {
-            capture.invalid = true;
-            refused = true;
-        }
+        let refused = self.invalidate(|stream| stream.capture.as_ref().is_some_and(forbids));
         if refused {
             Err(CuResult::STREAM_CAPTURE_UNSUPPORTED)
         } else {

@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::border::Out;
 use crate::state::{context_of, device_index, device_of, state};
 use core::cell::Cell;
-use gpuipc::sys::{CuContext, CuResult};
+use gpuipc_sys::{CuContext, CuResult};
 
 const DEEPEST: usize = 64;
 
@@ -160,5 +160,10 @@ pub(crate) fn ctx_get_device(device: Out<i32>) -> Answer {
 
 /// `cuCtxSynchronize`: every copy is done when its call returns.
 pub(crate) fn ctx_synchronize() -> Answer {
-    state().current_device().map(|_| ())
+    let mut state = state();
+    let device = state.current_device()?;
+    if state.invalidate(|stream| stream.device == device) {
+        return Err(CuResult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    Ok(())
 }

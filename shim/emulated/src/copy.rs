@@ -11,7 +11,7 @@ use crate::pool_file::is_freed;
 use crate::state::{State, state};
 use crate::storage::Storage;
 use core::ffi::c_void;
-use gpuipc::sys::{CuResult, CuStream};
+use gpuipc_sys::{CuResult, CuStream};
 use std::sync::Arc;
 
 /// Bytes that a copy from memory to memory has in hand.
@@ -28,7 +28,7 @@ struct Part {
 /// The copy itself runs without the lock; the files stay as long as it needs.
 fn parts(address: u64, bytes: usize, write: bool) -> Answer<Vec<Part>> {
     let mut state = state();
-    let device = state.current_device()?;
+    let device = state.enqueue_on_legacy()?;
     parts_for(&mut state, device, address, bytes, write)
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn memcpy_dtoh(to: Out<c_void>, from: u64, bytes: usize) -> Answer {
 
 /// `cuMemcpy`: each address is memory of the driver's or of the host.
 pub(crate) fn memcpy(to: u64, from: u64, bytes: usize) -> Answer {
-    let device = state().current_device()?;
+    let device = state().enqueue_on_legacy()?;
     copy(device, to, from, bytes)
 }
 

@@ -5,7 +5,7 @@ use crate::border::Out;
 use crate::config::config;
 use crate::state::{device_index, machine_number};
 use core::ffi::c_char;
-use gpuipc::sys::{CuResult, CuUuid, device_attribute as attribute};
+use gpuipc_sys::{CuResult, CuUuid, device_attribute as attribute};
 
 const NAME: &str = "Emulated H200";
 const FIRST_PCI_BUS: i32 = 0x18;

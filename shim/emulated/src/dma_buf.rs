@@ -10,7 +10,7 @@ use crate::border::Out;
 use crate::piece::Origin;
 use crate::state::state;
 use core::ffi::{c_int, c_void};
-use gpuipc::sys::{CuResult, RANGE_HANDLE_TYPE_DMA_BUF_FD};
+use gpuipc_sys::{CuResult, RANGE_HANDLE_TYPE_DMA_BUF_FD};
 use rustix::fd::IntoRawFd;
 
 /// `cuMemGetHandleForAddressRange`: memory of a GPU, whole pages of one

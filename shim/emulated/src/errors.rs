@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::border::Out;
 use core::ffi::CStr;
 use core::ptr;
-use gpuipc::sys::{CuResult, CuStr};
+use gpuipc_sys::{CuResult, CuStr};
 use std::ffi::CString;
 use std::sync::OnceLock;
 

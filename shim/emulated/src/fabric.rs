@@ -10,7 +10,7 @@ use crate::ipc::check;
 use crate::owner::{self, OwnerId};
 use crate::storage::Storage;
 use crate::store::{self, Store};
-use gpuipc::sys::{CuMemFabricHandle, CuResult};
+use gpuipc_sys::{CuMemFabricHandle, CuResult};
 use rustix::fd::{AsFd, OwnedFd};
 
 const MAGIC: &[u8; 8] = b"emufabri";

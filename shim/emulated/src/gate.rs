@@ -1,8 +1,9 @@
 //! What every call passes before its own work.
 
+use crate::state::state;
 use crate::table::Call;
 use crate::{Answer, device, lifecycle};
-use gpuipc::sys::{CuResult, device_attribute as attribute};
+use gpuipc_sys::{CuResult, device_attribute as attribute};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a call: refuses it in a forked child, before `cuInit`, and where the
@@ -19,8 +20,13 @@ pub(crate) fn pass(call: Call, work: impl FnOnce() -> Answer) -> CuResult {
         if call == Call::init || works_always(call) {
             return work();
         }
-        let refused = lifecycle::refusal().or_else(|| unsupported(call));
-        refused.map_or_else(work, Err)
+        if let Some(code) = lifecycle::refusal().or_else(|| unsupported(call)) {
+            return Err(code);
+        }
+        if is_unseen_by_captures(call) {
+            state().unseen_by_captures()?;
+        }
+        work()
     }));
     match done {
         Ok(Ok(())) => CuResult::SUCCESS,
@@ -37,6 +43,29 @@ fn works_always(call: Call) -> bool {
             | Call::get_error_name
             | Call::get_error_string
             | Call::emulated_driver
+    )
+}
+
+/// Calls that no capture can see, and that one refuses for it (seen on an H200, driver
+/// 580, but for managed memory and `cuMemFreeHost`). No other call of the table
+/// disturbs a capture, but for [`crate::context::ctx_synchronize`] and what works on
+/// streams.
+fn is_unseen_by_captures(call: Call) -> bool {
+    matches!(
+        call,
+        Call::mem_alloc
+            | Call::mem_free
+            | Call::mem_alloc_managed
+            | Call::mem_host_alloc
+            | Call::mem_free_host
+            | Call::mem_alloc_from_pool_async
+            | Call::mem_pool_create
+            | Call::mem_pool_export_to_shareable_handle
+            | Call::mem_pool_export_pointer
+            | Call::mem_pool_import_from_shareable_handle
+            | Call::mem_pool_import_pointer
+            | Call::mem_pool_set_access
+            | Call::mem_pool_destroy
     )
 }
 

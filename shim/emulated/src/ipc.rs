@@ -16,7 +16,7 @@ use crate::piece::{OpenKey, Origin};
 use crate::state::{State, state};
 use crate::storage::Storage;
 use crate::store;
-use gpuipc::sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS};
+use gpuipc_sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS};
 use rustix::fd::AsFd;
 use std::sync::Arc;
 
@@ -245,7 +245,7 @@ fn opened(state: &mut State, ptr: u64) -> Answer<(&OpenKey, &mut u64)> {
 mod tests {
     use super::{Named, decode, encode};
     use crate::owner::OwnerId;
-    use gpuipc::sys::CuIpcMemHandle;
+    use gpuipc_sys::CuIpcMemHandle;
 
     #[test]
     fn a_handle_reads_back_and_garbage_does_not() {

@@ -149,7 +149,7 @@ mod vmm;
 pub use shelf::change_limit;
 pub use table::{ProcAddress, get_proc_address, table};
 
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 
 /// What a call answers: nothing, or the code of its failure.
 type Answer<T = ()> = Result<T, CuResult>;

@@ -9,7 +9,7 @@ use crate::state::{Session, State, state, try_state};
 use crate::store::Store;
 use crate::{fabric, multicast_store, owner};
 use core::sync::atomic::{AtomicU8, Ordering};
-use gpuipc::sys::{CuResult, EMULATED_DRIVER_VERSION};
+use gpuipc_sys::{CuResult, EMULATED_DRIVER_VERSION};
 
 /// Where this process is in the driver's life.
 static PHASE: AtomicU8 = AtomicU8::new(FRESH);

@@ -10,7 +10,7 @@ use crate::piece::{Access, Origin, Piece};
 use crate::space::Region;
 use crate::state::{State, device_index, state};
 use crate::storage::HEADER_BYTES;
-use gpuipc::sys::{CuMemAccessDesc, CuMemLocation, CuResult, access, location};
+use gpuipc_sys::{CuMemAccessDesc, CuMemLocation, CuResult, access, location};
 use std::sync::Arc;
 
 /// `cuMemAddressReserve`.

@@ -9,7 +9,7 @@ use crate::state::{State, machine_number, state};
 use crate::storage::Storage;
 use core::ffi::c_void;
 use core::ptr;
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use std::sync::Arc;
 
 /// The flags that `cuMemHostAlloc` knows: portable, mapped, write-combined.
@@ -35,7 +35,6 @@ pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
     if size == 0 {
         return Err(CuResult::INVALID_VALUE);
     }
-    state.unseen_by_captures()?;
     let machine = machine_number(device)?;
     state.check_room(machine, size)?;
     let spot = state
@@ -75,7 +74,6 @@ pub(crate) fn mem_alloc(ptr: Out<u64>, bytes: usize) -> Answer {
 pub(crate) fn mem_free(ptr: u64) -> Answer {
     let mut state = state();
     state.check_context()?;
-    state.unseen_by_captures()?;
     if ptr == 0 {
         return Ok(());
     }
@@ -102,7 +100,6 @@ pub(crate) fn mem_alloc_managed(ptr: Out<u64>, bytes: usize, flags: u32) -> Answ
     if size == 0 || !matches!(flags, 1 | 2) {
         return Err(CuResult::INVALID_VALUE);
     }
-    state.unseen_by_captures()?;
     let machine = machine_number(device)?;
     let spot = state
         .blocks
@@ -131,7 +128,6 @@ pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> 
     if flags & !HOST_FLAGS != 0 {
         return Err(CuResult::INVALID_VALUE);
     }
-    state.unseen_by_captures()?;
     if size == 0 {
         return to.put(ptr::null_mut());
     }
@@ -162,7 +158,6 @@ pub(crate) fn mem_host_alloc(to: Out<*mut c_void>, bytes: usize, flags: u32) -> 
 pub(crate) fn mem_free_host(ptr: Out<c_void>) -> Answer {
     let mut state = state();
     state.check_context()?;
-    state.unseen_by_captures()?;
     if ptr.address() == 0 {
         return Ok(());
     }

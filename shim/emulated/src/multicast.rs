@@ -26,7 +26,7 @@ use crate::multicast_table::{Binding, Locked, MOST_MEMBERS, TABLE_BYTES, Table};
 use crate::state::{State, device_index, machine_number, state};
 use crate::storage::Storage;
 use crate::{device, lifecycle};
-use gpuipc::sys::{
+use gpuipc_sys::{
     CuMulticastObjectProp, CuResult, device_attribute as attribute, handle_type,
     multicast_granularity as granularity,
 };

@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::multicast_table::{Binding, Table};
 use crate::state::State;
 use crate::storage::Storage;
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::multicast_table::Table;
 use crate::owner::{self, OwnerId};
 use crate::storage::Storage;
 use crate::store::{self, Store};
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::retry_on_intr;

@@ -9,7 +9,7 @@ use crate::Answer;
 use crate::multicast_store::MemoryId;
 use crate::owner::{self, OwnerId};
 use crate::storage::{HEADER_BYTES, Storage};
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{pread, pwrite};

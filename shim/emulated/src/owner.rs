@@ -12,7 +12,7 @@
 use crate::Answer;
 use crate::store::{self, Store};
 use core::sync::atomic::{AtomicI32, Ordering};
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fchmod, openat};
 

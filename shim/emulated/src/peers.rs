@@ -5,7 +5,7 @@ use crate::config::config;
 use crate::header::Place;
 use crate::piece::Origin;
 use crate::state::{State, machine_number};
-use gpuipc::sys::{CuMemLocation, CuResult, location};
+use gpuipc_sys::{CuMemLocation, CuResult, location};
 use std::collections::BTreeSet;
 
 impl State {

@@ -6,7 +6,7 @@ use crate::header::Kind;
 use crate::multicast_store::{self, MemoryName};
 use crate::state::State;
 use crate::storage::Storage;
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use std::sync::Arc;
 
 /// One VMM allocation, own or imported.

@@ -3,7 +3,7 @@
 use crate::blocks::Spot;
 use crate::header::Place;
 use crate::storage::Storage;
-use gpuipc::sys::{CuMemLocation, access, location};
+use gpuipc_sys::{CuMemLocation, access, location};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

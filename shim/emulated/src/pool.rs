@@ -8,7 +8,7 @@ use crate::header::Place;
 use crate::pools::{Pool, Role};
 use crate::state::{device_index, machine_number, state};
 use crate::storage::Storage;
-use gpuipc::sys::{
+use gpuipc_sys::{
     ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemLocation, CuMemPool, CuMemPoolProps, CuResult,
     CuStream, access, device_attribute, handle_type, location,
 };

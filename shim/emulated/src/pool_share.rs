@@ -15,7 +15,7 @@ use crate::share::with_descriptor;
 use crate::state::{state, visible_number};
 use crate::storage::{MOST_POOL_BYTES, Storage};
 use core::ffi::{c_int, c_void};
-use gpuipc::sys::{CuMemFabricHandle, CuMemPool, CuMemPoolPtrExportData, CuResult, handle_type};
+use gpuipc_sys::{CuMemFabricHandle, CuMemPool, CuMemPoolPtrExportData, CuResult, handle_type};
 use rustix::fd::IntoRawFd;
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::pool_file::PoolFile;
 use crate::state::{State, machine_number};
 use crate::storage::Storage;
 use crate::store::Store;
-use gpuipc::sys::{CuMemLocation, CuResult, access, location};
+use gpuipc_sys::{CuMemLocation, CuResult, access, location};
 use std::sync::Arc;
 
 /// How a pool came here.

@@ -10,7 +10,7 @@ use crate::state::state;
 use crate::storage::Storage;
 use crate::{device, multicast_store};
 use core::ffi::{c_int, c_void};
-use gpuipc::sys::{CuMemFabricHandle, CuResult, device_attribute as attribute, handle_type};
+use gpuipc_sys::{CuMemFabricHandle, CuResult, device_attribute as attribute, handle_type};
 use rustix::fd::{BorrowedFd, IntoRawFd};
 
 /// `CU_MEM_HANDLE_TYPE_WIN32`.

@@ -12,7 +12,7 @@ use crate::space::Region;
 use crate::storage::Storage;
 use crate::store::{self, Store};
 use crate::stream::Stream;
-use gpuipc::sys::{CuContext, CuResult};
+use gpuipc_sys::{CuContext, CuResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 

@@ -16,7 +16,7 @@ use crate::shelf;
 use crate::store::Store;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     FallocateFlags, Mode, OFlags, fallocate, fchmod, fcntl_getfl, fstat, fstatvfs, ftruncate,

@@ -2,7 +2,7 @@
 //! are how one process finds what another one exported.
 
 use crate::Answer;
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, Dir, Mode, OFlags, chmodat, fstat, linkat, mkdirat, open, openat, unlinkat,

@@ -48,7 +48,7 @@ use crate::vmm::{
     mem_retain_allocation_handle,
 };
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
-use gpuipc::sys::{
+use gpuipc_sys::{
     CALLS, CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
     CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
     CuMemPoolPtrExportData, CuMulticastObjectProp, CuResult, CuStr, CuStream, CuUuid, DriverTable,
@@ -82,7 +82,11 @@ macro_rules! make_entries {
             )*
         }
 
-        const FULL: DriverTable = DriverTable { $($field: Some(entry::$field),)* };
+        const FULL: DriverTable = {
+            let mut table = DriverTable::EMPTY;
+            $(table.$field = Some(entry::$field);)*
+            table
+        };
 
         fn present() -> DriverTable {
             let mut table = FULL;
@@ -106,7 +110,7 @@ macro_rules! make_entries {
     };
 }
 
-gpuipc::driver_calls!(make_entries);
+gpuipc_sys::driver_calls!(make_entries);
 
 /// The emulated driver's table, [wrapped](crate::faults::wrap) for faults. Symbols that
 /// the settings leave out, or that are newer than its driver version, are

@@ -10,7 +10,7 @@ use crate::header::{Kind, Place};
 use crate::state::{device_index, machine_number, state, visible_number};
 use crate::storage::Storage;
 use core::ffi::c_void;
-use gpuipc::sys::{
+use gpuipc_sys::{
     ALLOCATION_TYPE_PINNED, CuMemAllocationProp, CuMemLocation, CuResult,
     device_attribute as attribute, granularity, handle_type, location,
 };

@@ -1,6 +1,8 @@
 //! What lies at a pointer: the allocation around it and the ways in which it can
 //! be shared, as the driver's attributes say.
 
+#![allow(unsafe_code)]
+
 use crate::context::DeviceContext;
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::{Error, MemoryKind, NotExportable};
@@ -143,8 +145,12 @@ impl Allocation {
     ///
     /// # Errors
     /// [`Error::NotExportable`] for memory that has no way of being shared.
-    pub(crate) fn around(driver: Driver, ptr: CuDevicePtr, id: u64) -> Result<Self, Error> {
-        let found = Self::find(Pointer { driver, ptr }, id)?;
+    ///
+    /// # Safety
+    /// The memory stays mapped during the call.
+    pub(crate) unsafe fn around(driver: Driver, ptr: CuDevicePtr, id: u64) -> Result<Self, Error> {
+        // SAFETY: as the caller says.
+        let found = unsafe { Self::find(Pointer { driver, ptr }, id) }?;
         match found.behind(ptr) {
             Some(_) => Ok(found),
             // Freed between two questions; or host VMM memory, of which one call
@@ -158,7 +164,9 @@ impl Allocation {
         behind(self.base, self.size, ptr)
     }
 
-    fn find(pointer: Pointer, id: u64) -> Result<Self, Error> {
+    /// # Safety
+    /// As for [`Allocation::around`].
+    unsafe fn find(pointer: Pointer, id: u64) -> Result<Self, Error> {
         let Pointer { driver, ptr } = pointer;
         let memory = match pointer.attribute(pointer_attribute::MEMORY_TYPE) {
             Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => {
@@ -191,7 +199,8 @@ impl Allocation {
                 way: Way::Legacy { context },
             });
         }
-        let handle = match driver.mem_retain(ptr) {
+        // SAFETY: as the caller says.
+        let handle = match unsafe { AllocationHandle::retain(driver, ptr) } {
             Ok(handle) => handle,
             Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => {
                 return Err(not_exportable(if is_host {
@@ -207,7 +216,7 @@ impl Allocation {
         }
         let device = device_of(&pointer)?;
         let location = if is_host {
-            let place = driver.mem_properties(&handle)?.location;
+            let place = handle.properties()?.location;
             let node = i16::try_from(place.id).ok().filter(|node| *node >= 0);
             match node.filter(|_| place.kind == location::HOST_NUMA) {
                 Some(node) => Location::HostNode(node),

@@ -5,7 +5,7 @@
 //! cannot be reached, and costs a place in the process's table. So a process
 //! keeps a bounded number of them, and makes the others when they are asked for.
 
-use crate::driver::{self, AllocationHandle, Driver};
+use crate::driver::{self, AllocationHandle};
 use crate::export::shared_pool::SharedPool;
 use crate::private_fd::PrivateFd;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -110,13 +110,10 @@ impl Descriptor {
     /// One for an importer; `reference` is the allocation's.
     pub(crate) fn give(
         &self,
-        driver: Driver,
         reference: Option<&AllocationHandle>,
     ) -> driver::Result<Option<Given<'_>>> {
         match (self, reference) {
-            (Self::OnDemand, Some(handle)) => {
-                driver.mem_export_fd(handle).map(Given::Owned).map(Some)
-            }
+            (Self::OnDemand, Some(handle)) => handle.export_fd().map(Given::Owned).map(Some),
             _ => Ok(self.kept().map(Given::Borrowed)),
         }
     }

@@ -1,6 +1,8 @@
 //! Export: from a device pointer to handles with every way of sharing that the
 //! memory allows, one handle for each allocation that the bytes lie in.
 
+#![allow(unsafe_code)]
+
 pub(crate) mod allocation;
 pub(crate) mod descriptor;
 pub(crate) mod ledger;
@@ -14,6 +16,7 @@ pub(crate) mod spare;
 use self::allocation::{Allocation, Way, id_at, not_exportable};
 use self::offer::{Kept, Offer};
 use crate::attempt::Attempt;
+use crate::device_memory::Keeper;
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::identity;
 use crate::ipc::Ipc;
@@ -31,14 +34,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// memory (`cuMemAlloc`) and memory of a pool it does not keep: its owner must.
 ///
 /// Its drop waits for the broker's thread, a second at most, if that is in a driver
-/// call about the memory, and releases the driver's reference itself. Drop it before
-/// the owner unmaps the memory or after that, not in one thread while another one
-/// unmaps: the real driver does not survive `cuMemRelease` and `cuMemUnmap` of the
-/// same allocation at once (seen on an H200, driver 580).
+/// call about the memory, and releases the driver's reference itself.
 #[derive(Debug)]
 pub struct Exported {
     segments: Vec<Segment>,
     handles: Vec<GpuIpcMemHandle>,
+    /// Dropped after the references above are released.
+    pub(crate) _keeper: Option<Keeper>,
 }
 
 impl Exported {
@@ -70,7 +72,10 @@ struct Segment {
 }
 
 /// See [`Ipc::export`].
-pub(crate) fn export(
+///
+/// # Safety
+/// As for [`Ipc::export`].
+pub(crate) unsafe fn export(
     ipc: &Ipc,
     ptr: CuDevicePtr,
     len: usize,
@@ -90,7 +95,9 @@ pub(crate) fn export(
     let mut segments: Vec<Segment> = Vec::with_capacity(1);
     let mut at = ptr;
     while at < end {
-        let segment = segment(ipc, options, at, end).map_err(|error| at_seam(error, at != ptr))?;
+        // SAFETY: as the caller says.
+        let segment =
+            unsafe { segment(ipc, options, at, end) }.map_err(|error| at_seam(error, at != ptr))?;
         at += segment.length;
         let is_all = segments.is_empty() && at == end;
         if !is_all && !segment.offer.reference.is_held() {
@@ -107,12 +114,19 @@ pub(crate) fn export(
         handles.len(),
         handles.first()
     );
-    Ok(Exported { segments, handles })
+    Ok(Exported {
+        segments,
+        handles,
+        _keeper: None,
+    })
 }
 
 /// The part of `at .. end` that lies in the allocation at its begin, which comes
 /// on offer if it is not yet.
-fn segment(
+///
+/// # Safety
+/// As for [`Ipc::export`].
+unsafe fn segment(
     ipc: &Ipc,
     options: &ExportOptions,
     at: CuDevicePtr,
@@ -127,7 +141,8 @@ fn segment(
     let offer = match known {
         Some(offer) => offer,
         None => {
-            let allocation = Allocation::around(driver, at, id)?;
+            // SAFETY: as the caller says.
+            let allocation = unsafe { Allocation::around(driver, at, id) }?;
             // A pool's and a legacy allocation that is too short must not come
             // on offer first.
             let short = allocation.behind(at).is_none_or(|left| end - at > left);

@@ -147,7 +147,7 @@ impl Offer {
     /// A descriptor of the memory for an importer, if there is one.
     pub(crate) fn give_descriptor(&self) -> crate::driver::Result<Option<Given<'_>>> {
         let reference = self.reference.lend();
-        self.descriptor.give(self.driver, reference.as_deref())
+        self.descriptor.give(reference.as_deref())
     }
 
     /// The types that were made.

@@ -4,7 +4,7 @@
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::broker::Broker;
 use crate::context::{DeviceContext, with_context};
-use crate::driver::{AllocationHandle, Driver, DriverError};
+use crate::driver::{AllocationHandle, Driver, DriverError, device_uuid};
 use crate::error::{Error, NotExportable};
 use crate::export::allocation::{Allocation, Location, Way};
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
@@ -27,7 +27,7 @@ pub(crate) fn offer(
 ) -> Result<Offer, Error> {
     let types = options.flags();
     let (device_uuid, numa_node) = match allocation.location {
-        Location::Gpu(device) => (driver.device_uuid(device)?, None),
+        Location::Gpu(device) => (device_uuid(driver, device)?, None),
         Location::HostNode(node) => (DeviceUuid::default(), Some(node)),
     };
     let mut offer = Offer::new(
@@ -87,12 +87,11 @@ impl Offer {
         wanted: TypeFlags,
         options: &ExportOptions,
     ) -> Result<(), Error> {
-        let driver = self.driver;
         if wanted.contains(TypeFlags::POSIX_FD) {
             let room = (!options.is_fd_on_demand()).then(Room::take).flatten();
             self.descriptor = match room {
                 Some(room) => trial(&mut self.attempts, HandleType::PosixFd, || {
-                    driver.mem_export_fd(&handle)
+                    handle.export_fd()
                 })?
                 .map_or(Descriptor::None, |fd| {
                     Descriptor::Kept(KeptFd::new(fd, room))
@@ -102,7 +101,7 @@ impl Offer {
         }
         if wanted.contains(TypeFlags::FABRIC) {
             self.fabric = trial(&mut self.attempts, HandleType::Fabric, || {
-                driver.mem_export_fabric(&handle)
+                handle.export_fabric()
             })?;
         }
         // Neither the fabric bytes nor the ticket hold a reference.

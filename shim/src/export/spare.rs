@@ -7,7 +7,7 @@
 //! exports and withdraws now and then keeps one open that is of nobody's memory:
 //! the smallest allocation on a host NUMA node, 2 MiB, which takes none of the GPU's.
 
-use crate::driver::{Driver, Result};
+use crate::driver::{AllocationHandle, Driver, Result};
 use crate::private_fd::PrivateFd;
 use crate::sys::{self, CuMemAllocationProp, CuMemLocation};
 
@@ -31,9 +31,9 @@ impl Spare {
             },
             ..CuMemAllocationProp::default()
         };
-        let handle = driver.mem_create(driver.mem_granularity(&prop)?, &prop)?;
+        let handle = AllocationHandle::create(driver, driver.mem_granularity(&prop)?, &prop)?;
         Ok(Self {
-            _fd: PrivateFd::new(driver.mem_export_fd(&handle)?),
+            _fd: PrivateFd::new(handle.export_fd()?),
         })
     }
 }

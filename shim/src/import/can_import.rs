@@ -2,6 +2,7 @@
 //! reasons, without mapping anything.
 
 use crate::attempt::{Attempt, Failure, Peers, Reason, Step};
+use crate::driver::{AllocationHandle, device_uuid};
 use crate::error::Error;
 use crate::identity;
 use crate::import::cache;
@@ -148,14 +149,14 @@ impl Import<'_> {
                 Ok(Verdict::Perhaps)
             }
             HandleType::PosixFd => {
-                driver.mem_import_fd(fetch()?.as_fd()).map_err(failed)?;
+                AllocationHandle::import_fd(driver, fetch()?.as_fd()).map_err(failed)?;
                 Ok(Verdict::Yes)
             }
             HandleType::Fabric => {
                 let bytes = handle
                     .fabric()
                     .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
-                driver.mem_import_fabric(bytes).map_err(failed)?;
+                AllocationHandle::import_fabric(driver, bytes).map_err(failed)?;
                 Ok(Verdict::Yes)
             }
             HandleType::RuntimeIpc => {
@@ -185,8 +186,7 @@ impl Import<'_> {
         match self.importers.without_way_to(driver, owner) {
             None => Ok(()),
             Some(device) => Err(Failure {
-                peers: driver
-                    .device_uuid(device)
+                peers: device_uuid(driver, device)
                     .ok()
                     .map(|from| Peers { from, to }),
                 ..Failure::refused(Step::SetAccess, Reason::PeerUnsupported)

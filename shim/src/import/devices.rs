@@ -1,7 +1,7 @@
 //! Which devices import, and what they and the CPU may do.
 
 use crate::context;
-use crate::driver::{Driver, DriverError};
+use crate::driver::{Driver, DriverError, device_uuid};
 use crate::error::Error;
 use crate::import::window::Window;
 use crate::options::{Access, ImportOptions};
@@ -45,7 +45,7 @@ impl DeviceId {
 pub(crate) fn with_uuid(driver: Driver, uuid: DeviceUuid) -> Result<Option<CuDevice>, DriverError> {
     for ordinal in 0..driver.device_count()? {
         let device = driver.device(ordinal)?;
-        if driver.device_uuid(device)? == uuid {
+        if device_uuid(driver, device)? == uuid {
             return Ok(Some(device));
         }
     }

@@ -222,7 +222,10 @@ impl Drop for Pointer {
             let driver = self.pool.driver;
             undo::report(
                 "cuMemFree of an imported pointer",
-                self.context.give_back(|| driver.mem_free(self.base)),
+                self.context.give_back(|| {
+                    // SAFETY: imported by this object, whose users are gone.
+                    unsafe { driver.mem_free(self.base) }
+                }),
             );
             pointers.remove(&self.base);
         }

@@ -1,7 +1,7 @@
 //! One import under way: each type tried through to an accessible address.
 
 use crate::attempt::{Code, Failure, Peers, Reason, Step};
-use crate::driver::{self, AllocationHandle};
+use crate::driver::{self, AllocationHandle, device_uuid};
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::imported_pool::PooledMapping;
@@ -40,14 +40,14 @@ impl Import<'_> {
                 self.map(handle_type, |at, _| {
                     let fd = descriptors.get(at, note)?;
                     // The driver has its own reference then; the descriptor goes.
-                    Ok(self.ipc.driver().mem_import_fd(fd.as_fd()))
+                    Ok(AllocationHandle::import_fd(self.ipc.driver(), fd.as_fd()))
                 })
             }
             HandleType::Fabric => self.map(handle_type, |_, segment| {
                 let bytes = segment
                     .fabric()
                     .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
-                Ok(self.ipc.driver().mem_import_fabric(bytes))
+                Ok(AllocationHandle::import_fabric(self.ipc.driver(), bytes))
             }),
         };
         imported.map_err(|failure| self.name_peers(failure))
@@ -261,7 +261,7 @@ impl Import<'_> {
         };
         let from = self
             .without_way(owner)
-            .and_then(|device| driver.device_uuid(device).ok());
+            .and_then(|device| device_uuid(driver, device).ok());
         Failure {
             reason: match owner {
                 None => Reason::DeviceNotVisible,

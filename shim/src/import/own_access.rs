@@ -41,7 +41,8 @@ pub(crate) fn give(
             let has = driver.mem_access(here, right.location)?;
             if has & u64::from(right.flags) != u64::from(right.flags) {
                 let size = usize::try_from(segment.base_size()).unwrap_or(usize::MAX);
-                driver.mem_set_access(here, size, &[all_of(right)])?;
+                // SAFETY: this takes no right away: `flags` is the most there is.
+                unsafe { driver.mem_set_access(here, size, &[all_of(right)]) }?;
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Several buffers on one object.
 
+#![allow(unsafe_code)]
+
 use super::mapping::ObjectMapping;
 use super::member::{Binding, Member, Memory};
 use super::phases::Joined;
@@ -64,10 +66,15 @@ impl<'a> Connection<'a> {
     /// ([`Reason::NoRoom`] where no range is free), [`Error::MulticastTeam`] with
     /// the member that failed, is gone, or means another range. The buffers that
     /// are there stay.
-    pub fn bind(&self, ptr: CuDevicePtr, len: usize) -> Result<BoundBuffer, Error> {
+    ///
+    /// # Safety
+    /// As for [`Ipc::export`](crate::Ipc::export); while the result lives, no thread
+    /// unmaps the same allocation during its drop.
+    pub unsafe fn bind(&self, ptr: CuDevicePtr, len: usize) -> Result<BoundBuffer, Error> {
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         let length = len as u64;
-        let memory = Memory::at(&self.member, ptr, len);
+        // SAFETY: as the caller says.
+        let memory = unsafe { Memory::at(&self.member, ptr, len) };
         // Taken also for what cannot be bound, so that the others see which range
         // was meant; given back below.
         let range = Range::take(&self.ranges, length, self.granularity());

@@ -74,7 +74,7 @@ pub(super) fn create(
     if made.contains(TypeFlags::POSIX_FD) {
         offer.descriptor = match Room::take() {
             Some(room) => {
-                let fd = driver.mem_export_fd(&object);
+                let fd = object.export_fd();
                 let fd = fd.map_err(Unavailable::at(Stage::Export))?;
                 Descriptor::Kept(KeptFd::new(fd, room))
             }
@@ -82,7 +82,7 @@ pub(super) fn create(
         };
     }
     if made.contains(TypeFlags::FABRIC) {
-        let bytes = driver.mem_export_fabric(&object);
+        let bytes = object.export_fabric();
         offer.fabric = Some(bytes.map_err(Unavailable::at(Stage::Export))?);
     }
     offer.reference = Reference::new(Some(object));
@@ -121,7 +121,7 @@ fn make(
         let kinds = kind(TypeFlags::POSIX_FD, handle_type::POSIX_FILE_DESCRIPTOR)
             | kind(TypeFlags::FABRIC, handle_type::FABRIC);
         prop.handle_types = kinds.into();
-        driver.multicast_create(&prop)
+        AllocationHandle::multicast(driver, &prop)
     };
     if types.is_empty() {
         return Err(Error::Argument {

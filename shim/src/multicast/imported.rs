@@ -1,5 +1,7 @@
 //! An object as every member has it, the creator too.
 
+#![allow(unsafe_code)]
+
 use super::created::granularity;
 use super::member::{Member, Object};
 use super::phases::Joined;
@@ -88,8 +90,8 @@ impl Imported {
         if has == 0 {
             return Err(Unavailable::refused(Stage::Capability, Reason::NotSupported).into());
         }
-        driver
-            .multicast_add_device(&self.object.handle, device)
+        // SAFETY: the reference lives.
+        unsafe { driver.multicast_add_device(self.object.handle.raw(), device) }
             .map_err(Unavailable::at(Stage::AddDevice))?;
         Ok(device)
     }
@@ -198,12 +200,12 @@ fn by(
 ) -> Result<AllocationHandle, Failure> {
     let driver: Driver = ipc.driver();
     let imported = match (handle_type, handle.fabric()) {
-        (HandleType::Fabric, Some(bytes)) => driver.mem_import_fabric(bytes),
+        (HandleType::Fabric, Some(bytes)) => AllocationHandle::import_fabric(driver, bytes),
         _ => match own_offer(ipc, handle) {
-            Some(fd) => driver.mem_import_fd(fd.as_fd()),
+            Some(fd) => AllocationHandle::import_fd(driver, fd.as_fd()),
             None => {
                 let fd = Exporter::of(handle, ipc, wait)?.descriptor(note)?;
-                driver.mem_import_fd(fd.as_fd())
+                AllocationHandle::import_fd(driver, fd.as_fd())
             }
         },
     };

@@ -1,5 +1,7 @@
 //! A whole object mapped: the driver knows no other way.
 
+#![allow(unsafe_code)]
+
 use super::member::{Member, Object};
 use super::unavailable::{Stage, Unavailable};
 use crate::driver::{Driver, Result};
@@ -21,7 +23,8 @@ impl Reservation {
         if core::mem::replace(&mut self.undone, true) || identity::is_forked() {
             return Ok(());
         }
-        self.driver.mem_address_free(self.base, self.size)
+        // SAFETY: reserved by this object; its mapping was undone before.
+        unsafe { self.driver.mem_address_free(self.base, self.size) }
     }
 }
 
@@ -48,7 +51,7 @@ impl ObjectMapping {
         let [size, unit] = [member.object.size, member.object.unit]
             .map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let base = driver
-            .mem_address_reserve_aligned(size, unit)
+            .mem_address_reserve(size, unit)
             .map_err(Unavailable::at(Stage::Reserve))?;
         let reservation = Reservation {
             driver: *driver,
@@ -56,9 +59,9 @@ impl ObjectMapping {
             size,
             undone: false,
         };
-        driver
-            .mem_map(base, size, handle)
-            .map_err(Unavailable::at(Stage::Map))?;
+        // SAFETY: the handle is a reference that lives, the place a reservation of this
+        // very size.
+        unsafe { driver.mem_map(base, size, handle.raw()) }.map_err(Unavailable::at(Stage::Map))?;
         let mapping = Self {
             reservation,
             undone: false,
@@ -70,8 +73,8 @@ impl ObjectMapping {
             },
             flags: sys::access::READ_WRITE,
         };
-        driver
-            .mem_set_access(base, size, &[access])
+        // SAFETY: mapped above; nobody has rights yet.
+        unsafe { driver.mem_set_access(base, size, &[access]) }
             .map_err(Unavailable::at(Stage::SetAccess))?;
         Ok(mapping)
     }
@@ -97,7 +100,8 @@ impl ObjectMapping {
         let Reservation {
             driver, base, size, ..
         } = self.reservation;
-        driver.mem_unmap(base, size)
+        // SAFETY: mapped by this object, whose users are gone.
+        unsafe { driver.mem_unmap(base, size) }
     }
 }
 

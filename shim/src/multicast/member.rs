@@ -1,6 +1,8 @@
 //! What a member has of an object: each piece undoes itself, in the one order
 //! that is right, whatever order the application drops things in.
 
+#![allow(unsafe_code)]
+
 use super::ranges::Ranges;
 use super::{Reason, Stage, Unavailable};
 use crate::driver::{AllocationHandle, Driver, Result};
@@ -40,7 +42,10 @@ pub(super) struct Memory {
 impl Memory {
     /// The allocation around `ptr`, if `len` bytes of it can be bound: the
     /// driver's rules, asked of the pointer before any call that binds.
-    pub(super) fn at(
+    ///
+    /// # Safety
+    /// As for [`Ipc::export`](crate::Ipc::export).
+    pub(super) unsafe fn at(
         member: &Member,
         ptr: CuDevicePtr,
         len: usize,
@@ -48,7 +53,8 @@ impl Memory {
         let driver = member.object.driver;
         let not_bindable = || Unavailable::refused(Stage::Layout, Reason::NotBindable);
         let attribute = |attribute| driver.pointer_attribute(attribute, ptr);
-        let handle = driver.mem_retain(ptr).map_err(|error| {
+        // SAFETY: as the caller says.
+        let handle = unsafe { AllocationHandle::retain(driver, ptr) }.map_err(|error| {
             if error.code() == Some(CuResult::INVALID_VALUE) {
                 not_bindable()
             } else {
@@ -102,8 +108,9 @@ impl Binding {
         // All fit: the object's size, which is a usize, is the largest of them.
         let [at, from, bytes] = [offset, memory.offset, memory.size]
             .map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        driver
-            .multicast_bind_mem(handle, at, &memory.handle, from, bytes)
+        let (object, allocation) = (handle.raw(), memory.handle.raw());
+        // SAFETY: both references live.
+        unsafe { driver.multicast_bind_mem(object, at, allocation, from, bytes) }
             .map_err(Unavailable::at(Stage::Bind))?;
         Ok(Self {
             memory,
@@ -133,9 +140,9 @@ impl Binding {
         let Member { object, device } = &*self.member;
         let [at, bytes] = [self.offset, self.memory.size]
             .map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        let unbound = object
-            .driver
-            .multicast_unbind(&object.handle, *device, at, bytes);
+        let (driver, handle) = (object.driver, object.handle.raw());
+        // SAFETY: bound by this object at this very place; the reference lives.
+        let unbound = unsafe { driver.multicast_unbind(handle, *device, at, bytes) };
         if unbound.is_ok()
             && let Some(ranges) = &self.ranges
         {

@@ -35,12 +35,13 @@
 //! use gpuipc::multicast::{Multicast, Team};
 //! use gpuipc::{GpuIpcMemHandle, ImportOptions, Ipc};
 //!
-//! fn member(ipc: &Ipc, handle: &GpuIpcMemHandle, team: &mut Team<'_>, ptr: u64, len: usize)
+//! unsafe fn member(ipc: &Ipc, handle: &GpuIpcMemHandle, team: &mut Team<'_>, ptr: u64, len: usize)
 //!     -> Result<Multicast, gpuipc::Error>
 //! {
 //!     let imported = ipc.import_multicast(handle, &ImportOptions::default())?;
 //!     let joined = imported.add_device(0, team)?;
-//!     joined.bind(ptr, len, team)?.map(team)
+//!     // SAFETY: the caller keeps the memory mapped.
+//!     unsafe { joined.bind(ptr, len, team) }?.map(team)
 //! }
 //! ```
 //!

@@ -1,5 +1,7 @@
 //! From a member that has joined to a mapped object with one buffer.
 
+#![allow(unsafe_code)]
+
 use super::mapping::ObjectMapping;
 use super::member::{Binding, Member, Memory};
 use super::team::{Ballot, Team};
@@ -47,14 +49,24 @@ impl Joined {
     /// # Errors
     /// As [`add_device`](super::Imported::add_device); `Reason::NotBindable` for
     /// other memory.
-    pub fn bind(self, ptr: CuDevicePtr, len: usize, team: &mut Team<'_>) -> Result<Bound, Error> {
+    ///
+    /// # Safety
+    /// As for [`Ipc::export`](crate::Ipc::export); while the result lives, no thread
+    /// unmaps the same allocation during its drop.
+    pub unsafe fn bind(
+        self,
+        ptr: CuDevicePtr,
+        len: usize,
+        team: &mut Team<'_>,
+    ) -> Result<Bound, Error> {
         let ballot = Ballot {
             stage: Stage::Layout,
             object: self.member.object.identity,
             offset: 0,
             length: len as u64,
         };
-        let memory = Memory::at(&self.member, ptr, len).and_then(|memory| {
+        // SAFETY: as the caller says.
+        let memory = unsafe { Memory::at(&self.member, ptr, len) }.and_then(|memory| {
             if memory.size <= self.member.object.size {
                 Ok(memory)
             } else {

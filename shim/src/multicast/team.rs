@@ -11,7 +11,6 @@ mod tests;
 use super::message::{Common, Finding, MESSAGE_BYTES, Message, Round};
 use super::unavailable::{Stage, Unavailable};
 use crate::attempt::Code;
-use crate::driver::DriverCause;
 use crate::error::Error;
 use core::fmt;
 use std::time::{Duration, Instant};
@@ -364,10 +363,7 @@ fn fault_of(error: &Error, stage: Stage) -> Fault {
         },
         Error::Driver(error) => Fault::Failed {
             stage,
-            code: match error.cause {
-                DriverCause::Code(code) => Code::Driver(code),
-                DriverCause::Missing(version) => Code::MissingSymbol(version),
-            },
+            code: Code::of(error),
         },
         _ => Fault::Failed {
             stage,

@@ -1,7 +1,7 @@
 //! Why multicast does not work here: the stage, the code, what it means.
 
 use crate::attempt::{Code, reasons};
-use crate::driver::{DriverCause, DriverError};
+use crate::driver::DriverError;
 use crate::error::Error;
 use crate::sys::CuResult;
 use core::fmt;
@@ -145,11 +145,7 @@ impl Unavailable {
 
     /// A driver call that failed at this stage.
     pub(super) const fn driver(stage: Stage, error: &DriverError) -> Self {
-        let code = match error.cause {
-            DriverCause::Code(code) => Code::Driver(code),
-            DriverCause::Missing(version) => Code::MissingSymbol(version),
-        };
-        Self::with_code(stage, code)
+        Self::with_code(stage, Code::of(error))
     }
 
     /// For `map_err`.

@@ -4,8 +4,8 @@
 use super::{IntoU64, Raw, exported, pointer, rights, short, size};
 use crate::call::{Got, MISSING, Message, Op, Reply, int};
 use gpuipc::sys::{
-    ALLOCATION_TYPE_PINNED, CuMemLocation, CuMemPool, CuMemPoolProps, CuMemPoolPtrExportData,
-    CuResult, CuStream, STREAM_NON_BLOCKING,
+    ALLOCATION_TYPE_PINNED, CuGraph, CuMemLocation, CuMemPool, CuMemPoolProps,
+    CuMemPoolPtrExportData, CuResult, CuStream,
 };
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -37,12 +37,40 @@ impl Raw {
         match op {
             Op::StreamCreate => {
                 let mut stream = CuStream(0);
-                call!(self, stream_create(&mut stream, STREAM_NON_BLOCKING))?;
+                call!(self, stream_create(&mut stream, short(a)))?;
                 out.values[0] = stream.0 as u64;
                 Ok(())
             }
             Op::StreamSynchronize => call!(self, stream_synchronize(stream(a))),
             Op::StreamDestroy => call!(self, stream_destroy(stream(a))),
+            Op::WriteOn => {
+                let from = core::ptr::from_ref(&b).addr() as u64;
+                call!(self, memcpy_async(a, from, size_of::<u64>(), stream(c)))?;
+                call!(self, stream_synchronize(stream(c)))
+            }
+            Op::ReadOn => {
+                let to = core::ptr::from_mut(&mut out.values[0]).addr() as u64;
+                call!(self, memcpy_async(to, a, size_of::<u64>(), stream(b)))?;
+                call!(self, stream_synchronize(stream(b)))
+            }
+            Op::CaptureBegin => call!(self, stream_begin_capture(stream(a), short(b))),
+            Op::CaptureEnd => {
+                let mut graph = CuGraph(0);
+                call!(self, stream_end_capture(stream(a), &mut graph))?;
+                call!(self, graph_destroy(graph))
+            }
+            Op::IsCapturing => {
+                let mut status = 0;
+                call!(self, stream_is_capturing(stream(a), &mut status))?;
+                out.values[0] = status.into();
+                Ok(())
+            }
+            Op::CaptureMode => {
+                let mut mode = short(a);
+                call!(self, thread_exchange_stream_capture_mode(&mut mode))?;
+                out.values[0] = mode.into();
+                Ok(())
+            }
             Op::PoolDefault => {
                 let mut found = CuMemPool::NULL;
                 call!(self, device_get_default_mem_pool(&mut found, int(a)))?;

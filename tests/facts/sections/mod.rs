@@ -1,5 +1,6 @@
 //! The questions: a subject a file, and the list of sections.
 
+mod captures;
 mod contexts;
 mod devices;
 mod every_call;
@@ -154,6 +155,9 @@ pub(crate) const SECTIONS: &[Section] = &[
     section("two GPUs, pool imported", pools::gpus::imported),
     section("two GPUs, own pool", pools::gpus::own),
     section("two GPUs, pool of an unseen GPU", pools::gpus::unseen),
+    section("capture", captures::calls),
+    section("capture, blocking stream", captures::blocking),
+    section("capture, pool", captures::pools),
     // What may end a process or break a context comes last.
     section("host-numa, CPU", host::owner),
     section("host-numa imported, CPU", host::both),

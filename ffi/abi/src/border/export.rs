@@ -28,7 +28,7 @@ use std::mem::MaybeUninit;
 /// and the cure), `GPUIPC_INVALID_ARGUMENT` for `len` 0, `GPUIPC_BROKER_START`,
 /// `GPUIPC_DRIVER_CALL`, `GPUIPC_FORKED`.
 #[unsafe(no_mangle)]
-pub extern "C" fn gpuipc_export(
+pub unsafe extern "C" fn gpuipc_export(
     ipc: Option<&Library>,
     ptr: u64,
     len: usize,
@@ -36,11 +36,9 @@ pub extern "C" fn gpuipc_export(
 ) -> CStatus {
     call("gpuipc_export", || {
         let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
-        out.write(Box::new(ipc.export(
-            ptr,
-            len,
-            &gpuipc::ExportOptions::default(),
-        )?));
+        let options = gpuipc::ExportOptions::default();
+        // SAFETY: the caller's promise about the memory.
+        out.write(Box::new(unsafe { ipc.export(ptr, len, &options) }?));
         Ok(())
     })
 }
@@ -75,7 +73,8 @@ pub unsafe extern "C" fn gpuipc_export_with(
         let (ipc, out) = (given("ipc", ipc)?, given("out", out)?);
         // SAFETY: the caller's promise, for the time of this call.
         let options = unsafe { export_options(options) }?;
-        out.write(Box::new(ipc.export(ptr, len, &options)?));
+        // SAFETY: the caller's promise about the memory.
+        out.write(Box::new(unsafe { ipc.export(ptr, len, &options) }?));
         Ok(())
     })
 }

@@ -150,7 +150,7 @@ pub unsafe extern "C" fn gpuipc_multicast_join(
 ///
 /// Fails with `GPUIPC_MULTICAST_UNAVAILABLE`, `GPUIPC_MULTICAST_TEAM`.
 #[unsafe(no_mangle)]
-pub extern "C" fn gpuipc_multicast_bind(
+pub unsafe extern "C" fn gpuipc_multicast_bind(
     multicast: Option<&gpuipc_multicast>,
     ptr: u64,
     len: usize,
@@ -158,7 +158,8 @@ pub extern "C" fn gpuipc_multicast_bind(
 ) -> CStatus {
     call("gpuipc_multicast_bind", || {
         let (multicast, out) = (given("multicast", multicast)?, given("out", out)?);
-        out.write(Box::new(multicast.bind(ptr, len)?));
+        // SAFETY: the caller's promise about the memory.
+        out.write(Box::new(unsafe { multicast.bind(ptr, len) }?));
         Ok(())
     })
 }

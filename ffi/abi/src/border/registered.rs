@@ -43,7 +43,10 @@ pub unsafe extern "C" fn gpuipc_register(
         let transports = unsafe { elements("transports", transports, count) }?;
         // SAFETY: the caller's promise, for the time of this call.
         let options = unsafe { export_options(options) }?;
-        out.write(Box::new(ipc.register(ptr, len, transports, &options)?));
+        // SAFETY: the caller's promise about the memory.
+        out.write(Box::new(unsafe {
+            ipc.register(ptr, len, transports, &options)
+        }?));
         Ok(())
     })
 }

@@ -1,5 +1,7 @@
 //! Multicast objects and connections, as C holds them.
 
+#![allow(unsafe_code)]
+
 use super::{Library, decode};
 use crate::failure::Failure;
 use core::ffi::c_void;
@@ -133,8 +135,15 @@ impl gpuipc_multicast_object {
 }
 
 impl gpuipc_multicast {
-    pub(crate) fn bind(&self, ptr: u64, len: usize) -> Result<gpuipc_multicast_buffer, Failure> {
-        let buffer = self.connection.bind(ptr, len)?;
+    /// # Safety
+    /// As for [`Connection::bind`].
+    pub(crate) unsafe fn bind(
+        &self,
+        ptr: u64,
+        len: usize,
+    ) -> Result<gpuipc_multicast_buffer, Failure> {
+        // SAFETY: as the caller says.
+        let buffer = unsafe { self.connection.bind(ptr, len) }?;
         Ok(gpuipc_multicast_buffer { buffer })
     }
 }

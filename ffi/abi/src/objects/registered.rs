@@ -1,5 +1,7 @@
 //! Registered memory, as C holds it.
 
+#![allow(unsafe_code)]
+
 use super::Library;
 use crate::failure::Failure;
 use core::fmt;
@@ -103,7 +105,9 @@ impl CTransport {
 }
 
 impl Library {
-    pub(crate) fn register(
+    /// # Safety
+    /// As for [`Ipc::register`](gpuipc::Ipc::register).
+    pub(crate) unsafe fn register(
         &self,
         ptr: u64,
         len: usize,
@@ -114,7 +118,8 @@ impl Library {
         for (index, transport) in transports.iter().enumerate() {
             checked.push(transport.check(index)?);
         }
-        let memory = self.ipc.register(ptr, len, &checked, options)?;
+        // SAFETY: as the caller says.
+        let memory = unsafe { self.ipc.register(ptr, len, &checked, options) }?;
         Ok(Registered { memory })
     }
 

@@ -94,7 +94,7 @@ fn gpu(driver: Driver, ordinal: i32) -> Check {
     };
     let named = driver.device(ordinal).and_then(|device| {
         let name = driver.device_name(device)?;
-        Ok((device, name, driver.device_uuid(device)?))
+        Ok((device, name, gpuipc::device_uuid(driver, device)?))
     });
     let (device, name, uuid) = match named {
         Ok(named) => named,

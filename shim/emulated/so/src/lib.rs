@@ -9,12 +9,12 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use core::ptr;
-use gpuipc::sys::{
+use gpuipc_emulated::{ProcAddress, get_proc_address, table};
+use gpuipc_sys::{
     CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
     CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
     CuMemPoolPtrExportData, CuMulticastObjectProp, CuResult, CuStr, CuStream, CuUuid,
 };
-use gpuipc_emulated::{ProcAddress, get_proc_address, table};
 
 macro_rules! export {
     ($($field:ident: $symbol:literal, $version:literal, $need:ident, ($($arg:ident: $ty:ty),*);)*) => {
@@ -36,7 +36,7 @@ macro_rules! export {
     };
 }
 
-gpuipc::driver_calls!(export);
+gpuipc_sys::driver_calls!(export);
 
 /// `CUdriverProcAddressQueryResult`.
 mod query_result {

@@ -1,7 +1,7 @@
 //! Texts of settings as values.
 
 use super::Pair;
-use gpuipc::sys::CALLS;
+use gpuipc_sys::CALLS;
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_GPUS: u32 = 64;

@@ -5,7 +5,7 @@ use super::rules::{Act, Rule, index_of, rules};
 use crate::config::{config, parts};
 use crate::table::Call;
 use core::sync::atomic::{AtomicBool, Ordering};
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn random(entry: &str) -> Option<Random> {
 #[cfg(test)]
 mod tests {
     use super::{Act, random, rule};
-    use gpuipc::sys::CuResult;
+    use gpuipc_sys::CuResult;
 
     #[test]
     fn rules_as_written() {

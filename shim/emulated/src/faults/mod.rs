@@ -25,7 +25,7 @@ mod wrap;
 pub use random::CODES as RANDOM_CODES;
 pub use wrap::wrap;
 
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 use random::Random;
 use rules::{Act, Rule, USES, known, next_use, rules};
 use std::sync::atomic::Ordering;

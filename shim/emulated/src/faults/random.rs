@@ -1,7 +1,7 @@
 //! Failures by chance, the same for the same seed.
 
 use crate::table::Call;
-use gpuipc::sys::CuResult;
+use gpuipc_sys::CuResult;
 
 /// The codes with which calls fail by chance ([`random`](super::random())): those that a
 /// driver may give for nearly every call.

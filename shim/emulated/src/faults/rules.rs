@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use gpuipc::sys::{CALLS, CuResult};
+use gpuipc_sys::{CALLS, CuResult};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::table::Call;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use gpuipc::sys::{
+use gpuipc_sys::{
     CuAny, CuContext, CuDevice, CuDevicePtr, CuGraph, CuIpcMemHandle, CuMemAccessDesc,
     CuMemAllocationProp, CuMemHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
     CuMemPoolPtrExportData, CuMulticastObjectProp, CuResult, CuStr, CuStream, CuUuid, DriverTable,
@@ -118,9 +118,11 @@ macro_rules! make_wrapper {
         }
 
         fn wrapped<const SLOT: usize>(table: &DriverTable) -> DriverTable {
-            DriverTable { $($field: table.$field.map(|_| entry::$field::<SLOT> as _),)* }
+            let mut wrapped = DriverTable::EMPTY;
+            $(wrapped.$field = table.$field.map(|_| entry::$field::<SLOT> as _);)*
+            wrapped
         }
     };
 }
 
-gpuipc::driver_calls!(make_wrapper);
+gpuipc_sys::driver_calls!(make_wrapper);

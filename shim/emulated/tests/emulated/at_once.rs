@@ -4,7 +4,7 @@ use crate::driver::*;
 use crate::peer::Peer;
 use crate::scene;
 use crate::scene::Dir;
-use gpuipc::sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS, access};
+use gpuipc_sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS, access};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::sync::{Barrier, OnceLock};

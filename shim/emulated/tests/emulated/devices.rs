@@ -3,7 +3,7 @@
 use crate::driver::*;
 use crate::peer::Peer;
 use crate::scene;
-use gpuipc::sys::{CuResult, CuUuid, access};
+use gpuipc_sys::{CuResult, CuUuid, access};
 
 const SIZE: usize = 4 * MIB;
 

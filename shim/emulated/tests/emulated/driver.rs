@@ -1,6 +1,6 @@
 //! The driver's calls with values instead of places for them.
 
-use gpuipc::sys::{
+use gpuipc_sys::{
     CuContext, CuIpcMemHandle, CuMemAccessDesc, CuMemAllocationProp, CuMemFabricHandle,
     CuMemLocation, CuResult, handle_type, location, pointer_attribute,
 };

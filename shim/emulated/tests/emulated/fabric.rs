@@ -4,8 +4,8 @@ use crate::driver::*;
 use crate::peer::Peer;
 use crate::scene;
 use crate::scene::names;
-use gpuipc::sys::{CuMemFabricHandle, CuResult, handle_type, location};
 use gpuipc_emulated::counters;
+use gpuipc_sys::{CuMemFabricHandle, CuResult, handle_type, location};
 
 const SIZE: usize = 4 * MIB;
 const BOTH: u32 = handle_type::FABRIC | handle_type::POSIX_FILE_DESCRIPTOR;

@@ -2,8 +2,8 @@
 
 use crate::driver::*;
 use crate::scene;
-use gpuipc::sys::CuResult;
 use gpuipc_emulated::{counters, faults};
+use gpuipc_sys::CuResult;
 
 const SIZE: usize = 2 * MIB;
 

@@ -3,8 +3,8 @@
 use crate::driver::*;
 use crate::peer::Peer;
 use crate::scene;
-use gpuipc::sys::{CuIpcMemHandle, CuResult, pointer_attribute as is};
 use gpuipc_emulated::counters;
+use gpuipc_sys::{CuIpcMemHandle, CuResult, pointer_attribute as is};
 
 const SIZE: usize = 3 * MIB;
 const INVALID: CuResult = CuResult::INVALID_VALUE;

@@ -4,7 +4,7 @@ use crate::driver::*;
 use crate::peer::Peer;
 use crate::scene;
 use crate::scene::names;
-use gpuipc::sys::{CuIpcMemHandle, CuResult};
+use gpuipc_sys::{CuIpcMemHandle, CuResult};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

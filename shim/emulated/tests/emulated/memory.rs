@@ -2,7 +2,7 @@
 
 use crate::driver::*;
 use crate::scene;
-use gpuipc::sys::{CuContext, CuResult, memory_type, pointer_attribute as is};
+use gpuipc_sys::{CuContext, CuResult, memory_type, pointer_attribute as is};
 use std::ffi::c_void;
 
 const SIZE: usize = 3 * MIB;
@@ -145,7 +145,7 @@ scene!(without_a_current_context, || {
     assert_eq!(range(ptr), Err(none));
     assert_eq!(ipc_handle(ptr), Err(none));
     assert_eq!(
-        ipc_open(gpuipc::sys::CuIpcMemHandle { reserved: [0; 64] }, 1),
+        ipc_open(gpuipc_sys::CuIpcMemHandle { reserved: [0; 64] }, 1),
         Err(none)
     );
     assert_eq!(alloc(4096), Err(none));

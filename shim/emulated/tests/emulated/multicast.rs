@@ -5,10 +5,10 @@
 use crate::driver::*;
 use crate::scene;
 use crate::scene::names;
-use gpuipc::sys::{
+use gpuipc_emulated::multicast::sum_u32;
+use gpuipc_sys::{
     CuMulticastObjectProp, CuResult, access, handle_type, location, multicast_granularity,
 };
-use gpuipc_emulated::multicast::sum_u32;
 use std::time::Duration;
 
 const SIZE: usize = 4 * MIB;
@@ -333,6 +333,6 @@ scene!(
         assert!(table.multicast_create.is_none() && table.multicast_unbind.is_none());
         let mut version = 0;
         assert_eq!(cu!(emulated_driver(&mut version)), CuResult::SUCCESS);
-        assert_eq!(version, gpuipc::sys::EMULATED_DRIVER_VERSION);
+        assert_eq!(version, gpuipc_sys::EMULATED_DRIVER_VERSION);
     }
 );

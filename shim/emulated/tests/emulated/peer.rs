@@ -2,7 +2,7 @@
 
 use crate::driver::*;
 use crate::pool_calls::*;
-use gpuipc::sys::{
+use gpuipc_sys::{
     CuIpcMemHandle, CuMemFabricHandle, CuMemPool, CuMemPoolPtrExportData, CuResult, CuUuid,
     location,
 };

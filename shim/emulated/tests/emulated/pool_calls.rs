@@ -1,7 +1,7 @@
 //! The driver's calls for pools and streams with values instead of places.
 
 use crate::driver::*;
-use gpuipc::sys::{
+use gpuipc_sys::{
     CuMemAccessDesc, CuMemFabricHandle, CuMemLocation, CuMemPool, CuMemPoolProps,
     CuMemPoolPtrExportData, CuStream, STREAM_NON_BLOCKING, handle_type, location,
 };

@@ -4,11 +4,11 @@ use crate::driver::*;
 use crate::peer::{Peer, hex};
 use crate::pool_calls::*;
 use crate::scene;
-use gpuipc::sys::{
+use gpuipc_emulated::counters;
+use gpuipc_sys::{
     CuMemLocation, CuMemPool, CuMemPoolProps, CuMemPoolPtrExportData, CuResult, handle_type,
     location, pointer_attribute,
 };
-use gpuipc_emulated::counters;
 use std::os::fd::BorrowedFd;
 
 const SIZE: usize = 4 * MIB;
@@ -358,7 +358,7 @@ scene!(wrong_arguments, || {
     free(first).expect("free");
     alloc_from(limited, 1).expect("room again");
     assert_eq!(
-        cu!(ctx_set_current(gpuipc::sys::CuContext::NULL)),
+        cu!(ctx_set_current(gpuipc_sys::CuContext::NULL)),
         CuResult::SUCCESS
     );
     assert_eq!(alloc_from(pool, SIZE), Err(CuResult::INVALID_CONTEXT));

@@ -4,8 +4,8 @@ use crate::driver::*;
 use crate::peer::Peer;
 use crate::pool_calls::*;
 use crate::scene;
-use gpuipc::sys::{CuResult, handle_type, location, pointer_attribute};
 use gpuipc_emulated::{ProcAddress, get_proc_address, table};
+use gpuipc_sys::{CuResult, handle_type, location, pointer_attribute};
 use std::process::Command;
 
 const SIZE: usize = 4 * MIB;
@@ -62,7 +62,7 @@ scene!(
         assert_eq!(version, 11040);
         assert!(table().mem_get_handle_for_address_range.is_none());
         assert!(table().mem_pool_create.is_some() && table().mem_create.is_some());
-        for call in gpuipc::sys::CALLS {
+        for call in gpuipc_sys::CALLS {
             let found = get_proc_address(call.symbol, 13000);
             let there = matches!(found, ProcAddress::Found(_));
             assert_eq!(there, call.cuda_version <= 11040, "{}", call.symbol);
@@ -111,7 +111,7 @@ scene!(
         let mut peer = Peer::new();
         peer.ask("device 2").expect("a device");
         let ptr = peer.ask(&format!("alloc {SIZE}")).expect("memory");
-        let handle = gpuipc::sys::CuIpcMemHandle {
+        let handle = gpuipc_sys::CuIpcMemHandle {
             reserved: peer.ask_bytes(&format!("handle {ptr}")),
         };
         assert_eq!(ipc_open(handle, 1), Err(CuResult::TOO_MANY_PEERS));

@@ -3,8 +3,8 @@
 use crate::driver::*;
 use crate::pool_calls::*;
 use crate::scene;
-use gpuipc::sys::{CuGraph, CuResult, CuStream, capture_mode, capture_status};
 use gpuipc_emulated::counters;
+use gpuipc_sys::{CuGraph, CuResult, CuStream, capture_mode, capture_status};
 
 fn begin(stream: CuStream, mode: u32) -> Answer {
     ok(cu!(stream_begin_capture(stream, mode)))
@@ -41,7 +41,7 @@ fn exchange(mode: u32) -> u32 {
 }
 
 /// What `cuMemAlloc` answers in this thread or another one, with its mode.
-fn alloc_in(other_thread: bool, context: gpuipc::sys::CuContext, mode: u32) -> Answer {
+fn alloc_in(other_thread: bool, context: gpuipc_sys::CuContext, mode: u32) -> Answer {
     let act = move || {
         assert_eq!(cu!(ctx_set_current(context)), CuResult::SUCCESS);
         let before = exchange(mode);

@@ -3,7 +3,7 @@
 use crate::driver::*;
 use crate::peer::Peer;
 use crate::scene;
-use gpuipc::sys::{CuResult, access};
+use gpuipc_sys::{CuResult, access};
 use std::process::Command;
 
 const SIZE: usize = 4 * MIB;
@@ -63,7 +63,7 @@ scene!(importers_in_other_namespaces_and_of_other_users, || {
             .unwrap_or_else(|code| panic!("{program:?}: legacy open: {code}"));
         assert_eq!(peer.read(there), Ok(0xabcd), "{program:?}");
         let ptr = peer.ask(&format!("alloc {SIZE}")).expect("memory");
-        let back = gpuipc::sys::CuIpcMemHandle {
+        let back = gpuipc_sys::CuIpcMemHandle {
             reserved: peer.ask_bytes(&format!("handle {ptr}")),
         };
         let there = ipc_open(back, 1);

@@ -4,10 +4,10 @@ use crate::driver::*;
 use crate::peer::Peer;
 use crate::scene;
 use crate::scene::names;
-use gpuipc::sys::{
+use gpuipc_emulated::counters;
+use gpuipc_sys::{
     CuMemLocation, CuResult, access, handle_type, location, memory_type, pointer_attribute as is,
 };
-use gpuipc_emulated::counters;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const SIZE: usize = 4 * MIB;
@@ -176,7 +176,7 @@ scene!(what_is_no_memory_is_not_imported, || {
     );
     assert!(import_fd(own.as_raw_fd()).is_ok());
     assert_eq!(
-        import_fabric(gpuipc::sys::CuMemFabricHandle { data: [0x5a; 64] }),
+        import_fabric(gpuipc_sys::CuMemFabricHandle { data: [0x5a; 64] }),
         Err(CuResult::NOT_SUPPORTED)
     );
 });

@@ -3,8 +3,8 @@
 use crate::driver::*;
 use crate::scene;
 use core::ffi::{c_int, c_uint, c_ulonglong};
-use gpuipc::sys::{CuDevicePtr, CuMemHandle, CuResult, DriverTable};
 use gpuipc_emulated::{counters, faults, table};
+use gpuipc_sys::{CuDevicePtr, CuMemHandle, CuResult, DriverTable};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,19 +35,11 @@ unsafe extern "C" fn inner_map(
 
 /// A driver with three calls.
 fn small() -> DriverTable {
-    let mut calls = *table();
-    macro_rules! none {
-        ($($field:ident: $symbol:literal, $version:literal, $need:ident, ($($arg:ident: $ty:ty),*);)*) => {
-            $(calls.$field = None;)*
-        };
-    }
-    gpuipc::driver_calls!(none);
-    DriverTable {
-        init: Some(inner_init),
-        driver_get_version: Some(inner_version),
-        mem_map: Some(inner_map),
-        ..calls
-    }
+    let mut calls = DriverTable::EMPTY;
+    calls.init = Some(inner_init);
+    calls.driver_get_version = Some(inner_version);
+    calls.mem_map = Some(inner_map);
+    calls
 }
 
 macro_rules! call {

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{Driver, DriverCause, DriverError, OneAtATime, Result, Timer, call};
-use crate::sys::{self, CuDevicePtr, CuIpcMemHandle, CuResult};
+use crate::{self as sys, CuDevicePtr, CuIpcMemHandle, CuResult, CuStream};
 use core::ffi::c_void;
 
 impl Driver {
@@ -12,21 +12,27 @@ impl Driver {
     /// # Errors
     /// `OUT_OF_MEMORY` (2), `INVALID_CONTEXT` (201), `INVALID_VALUE` (1) for 0 bytes.
     pub fn mem_alloc(self, bytes: usize) -> Result<CuDevicePtr> {
+        let _relaxed = self.relaxed();
         let mut ptr = 0;
         call!(self, mem_alloc(&mut ptr, bytes))?;
         Ok(ptr)
     }
 
-    /// `cuMemFree_v2`: waits for the GPU, then frees.
+    /// `cuMemFree_v2`: waits for the GPU, then frees memory of `cuMemAlloc`, or of a
+    /// pool, own or imported.
+    ///
+    /// # Safety
+    /// Nobody uses the memory any more.
     ///
     /// # Errors
     /// `INVALID_VALUE` (1) for anything that `cuMemAlloc` did not return.
-    pub fn mem_free(self, ptr: CuDevicePtr) -> Result<()> {
+    pub unsafe fn mem_free(self, ptr: CuDevicePtr) -> Result<()> {
+        let _relaxed = self.relaxed();
         call!(self, mem_free(ptr))
     }
 
     /// `cuMemcpyHtoD_v2`: copies `from` to device memory. From pageable memory it
-    /// may return before the bytes are there; [`Driver::synchronize`] waits for them.
+    /// may return before the bytes are there; [`Driver::stream_synchronize`] waits for them.
     ///
     /// # Safety
     /// `to .. to + from.len()` is device memory, or host memory that no Rust
@@ -53,7 +59,8 @@ impl Driver {
     }
 
     /// `cuMemcpy`: copies device memory to device memory, on the default stream. It
-    /// may return before the bytes are there; [`Driver::synchronize`] waits for them.
+    /// may return before the bytes are there; [`Driver::stream_synchronize`] of the
+    /// default stream waits for them.
     ///
     /// # Safety
     /// `from .. from + bytes` and `to .. to + bytes` are device memory, or host
@@ -64,6 +71,26 @@ impl Driver {
     /// (201).
     pub unsafe fn memcpy(self, to: CuDevicePtr, from: CuDevicePtr, bytes: usize) -> Result<()> {
         call!(self, memcpy(to, from, bytes))
+    }
+
+    /// `cuMemcpyAsync`: a copy between any two addresses, in a stream's order.
+    ///
+    /// # Safety
+    /// `from .. from + bytes` and `to .. to + bytes` are device memory, or host
+    /// memory, and stay so until the stream's work is done; no Rust reference covers
+    /// what is written, no mutable one what is read. `stream` was not destroyed.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1) for memory that CUDA does not know, `INVALID_CONTEXT`
+    /// (201).
+    pub unsafe fn memcpy_async(
+        self,
+        to: CuDevicePtr,
+        from: CuDevicePtr,
+        bytes: usize,
+        stream: CuStream,
+    ) -> Result<()> {
+        call!(self, memcpy_async(to, from, bytes, stream))
     }
 
     /// `cuPointerGetAttribute`, for attributes of at most eight bytes; shorter
@@ -112,7 +139,7 @@ impl Driver {
     /// `INVALID_HANDLE` (400) once the exporter has exited, `INVALID_VALUE` (1)
     /// for freed memory or bytes that are no handle, `INVALID_CONTEXT` (201)
     /// without a context or in the exporter itself, `TOO_MANY_PEERS` (711).
-    pub(crate) fn ipc_open_mem_handle(self, handle: &[u8; 64]) -> Result<CuDevicePtr> {
+    pub fn ipc_open_mem_handle(self, handle: &[u8; 64]) -> Result<CuDevicePtr> {
         let mut ptr = 0;
         let handle = CuIpcMemHandle { reserved: *handle };
         call!(
@@ -123,8 +150,15 @@ impl Driver {
         Ok(ptr)
     }
 
-    /// `cuIpcCloseMemHandle`: undoes one open.
-    pub(crate) fn ipc_close_mem_handle(self, ptr: CuDevicePtr) -> Result<()> {
+    /// `cuIpcCloseMemHandle`: undoes one open, in the same context. The last one unmaps.
+    ///
+    /// # Safety
+    /// The caller opened it ([`Driver::ipc_open_mem_handle`] gave `ptr`), and uses the
+    /// memory no longer.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` (1), `INVALID_CONTEXT` (201).
+    pub unsafe fn ipc_close_mem_handle(self, ptr: CuDevicePtr) -> Result<()> {
         call!(self, ipc_close_mem_handle(ptr), Some(&LEGACY_OPENS))
     }
 }

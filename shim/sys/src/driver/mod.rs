@@ -1,9 +1,8 @@
-//! The driver: one method a call, safe to read, `Result` out.
+//! The driver: one method a call, `Result` out.
 //!
 //! A [`Driver`] is a pointer to a table that lives as long as the process, so
 //! it is copied freely. Its methods check nothing that the driver checks
-//! itself; they turn out-parameters into values and codes into errors that
-//! name the call.
+//! itself.
 #![allow(unsafe_code)]
 
 mod memory;
@@ -11,11 +10,11 @@ mod multicast;
 mod pool;
 mod vmm;
 
-pub use vmm::AllocationHandle;
-
-use crate::sys::{self, CuContext, CuDevice, CuResult, CuUuid, DriverTable, LoadError};
+use crate::{
+    self as sys, CuContext, CuDevice, CuResult, CuStream, CuUuid, DriverTable, LoadError,
+    capture_mode,
+};
 use core::fmt;
-use gpuipc_core::DeviceUuid;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -70,11 +69,11 @@ impl fmt::Display for DriverError {
 impl std::error::Error for DriverError {}
 
 /// What a driver call gives.
-pub(crate) type Result<T> = core::result::Result<T, DriverError>;
+pub type Result<T> = core::result::Result<T, DriverError>;
 
-/// Times one driver call for the log, where somebody reads it: driver calls
-/// cannot be interrupted, so a hang shows as the first line without the one of its end:
-/// calls behind it may be waiting for their turn.
+/// Logs that a driver call starts and how long it took, at level trace. A call that
+/// hangs shows as a start line without an end line; later calls may be waiting for its
+/// lock.
 struct Timer(Option<Instant>);
 
 impl Timer {
@@ -101,8 +100,25 @@ impl Timer {
     }
 }
 
-/// A lock of calls that go one at a time in this process, since the driver does not
-/// bear them side by side.
+/// The calling thread's capture mode is relaxed while this lives.
+struct Relaxed {
+    driver: Driver,
+    /// The mode before; `None` where the driver has none.
+    before: Option<u32>,
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let Some(before) = self.before
+            && let Err(error) = self.driver.exchange_capture_mode(before)
+        {
+            log::warn!(target: "gpuipc::gpu", "the thread's stream capture mode stays relaxed: {error}");
+        }
+    }
+}
+
+/// A lock of calls that go one at a time in this process, since the driver crashes or
+/// fails where two of them meet.
 struct OneAtATime(Mutex<()>);
 
 impl OneAtATime {
@@ -224,8 +240,31 @@ impl Driver {
     }
 
     /// A number that tells drivers of one process apart.
-    pub(crate) fn id(self) -> usize {
+    #[must_use]
+    pub fn id(self) -> usize {
         core::ptr::from_ref(self.table).addr()
+    }
+
+    /// Lets the thread's calls be seen by no stream capture (`cuThreadExchangeStreamCaptureMode`).
+    ///
+    /// In any other mode `cuMemAlloc`, `cuMemFree`, `cuMemHostAlloc`,
+    /// `cuStreamSynchronize` and the calls about memory pools fail while a stream
+    /// captures, and invalidate the capture: of any thread for a capture in global
+    /// mode, of the same thread for one in thread-local mode (seen on an H200, driver
+    /// 580; `tests/golden/facts/h200.txt`, section "capture").
+    fn relaxed(self) -> Relaxed {
+        let before = self.exchange_capture_mode(capture_mode::RELAXED).ok();
+        Relaxed {
+            driver: self,
+            before,
+        }
+    }
+
+    /// `cuThreadExchangeStreamCaptureMode`; gives the mode before.
+    fn exchange_capture_mode(self, mode: u32) -> Result<u32> {
+        let mut mode = mode;
+        call!(self, thread_exchange_stream_capture_mode(&mut mode))?;
+        Ok(mode)
     }
 
     /// `cuInit(0)`. Repeating it is cheap.
@@ -302,14 +341,14 @@ impl Driver {
     ///
     /// # Errors
     /// `INVALID_DEVICE` (101).
-    pub fn device_uuid(self, device: CuDevice) -> Result<DeviceUuid> {
+    pub fn device_uuid(self, device: CuDevice) -> Result<CuUuid> {
         let mut uuid = CuUuid::default();
         if self.table.device_get_uuid_v2.is_some() {
             call!(self, device_get_uuid_v2(&mut uuid, device))?;
         } else {
             call!(self, device_get_uuid(&mut uuid, device))?;
         }
-        Ok(DeviceUuid(uuid.bytes))
+        Ok(uuid)
     }
 
     /// `cuDeviceGetAttribute`, with a number from [`sys::device_attribute`].
@@ -339,21 +378,30 @@ impl Driver {
     /// # Errors
     /// `INVALID_DEVICE` (101), `OUT_OF_MEMORY` (2).
     pub fn primary_ctx_retain(self, device: CuDevice) -> Result<CuContext> {
+        // The first use allocates.
+        let _relaxed = self.relaxed();
         let mut context = CuContext::NULL;
         call!(self, primary_ctx_retain(&mut context, device))?;
         Ok(context)
     }
 
-    /// `cuDevicePrimaryCtxRelease_v2`: one use less.
+    /// `cuDevicePrimaryCtxRelease_v2`: one use less. The last one destroys the context
+    /// with all memory in it.
+    ///
+    /// # Safety
+    /// The caller retained it, and uses the context no longer.
     ///
     /// # Errors
     /// `INVALID_CONTEXT` (201) for a context that nobody uses.
-    pub fn primary_ctx_release(self, device: CuDevice) -> Result<()> {
+    pub unsafe fn primary_ctx_release(self, device: CuDevice) -> Result<()> {
         call!(self, primary_ctx_release(device))
     }
 
     /// `cuDevicePrimaryCtxGetState`: whether somebody uses the primary context.
-    pub(crate) fn primary_ctx_active(self, device: CuDevice) -> Result<bool> {
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` (101).
+    pub fn primary_ctx_active(self, device: CuDevice) -> Result<bool> {
         let mut flags = 0;
         let mut active = 0;
         call!(self, primary_ctx_get_state(device, &mut flags, &mut active))?;
@@ -382,12 +430,21 @@ impl Driver {
     }
 
     /// `cuCtxPushCurrent_v2`.
-    pub(crate) fn push_context(self, context: CuContext) -> Result<()> {
+    ///
+    /// # Safety
+    /// `context` is one that the driver gave and that was not destroyed.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201).
+    pub unsafe fn push_context(self, context: CuContext) -> Result<()> {
         call!(self, ctx_push_current(context))
     }
 
     /// `cuCtxPopCurrent_v2`.
-    pub(crate) fn pop_context(self) -> Result<CuContext> {
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201) without a context.
+    pub fn pop_context(self) -> Result<CuContext> {
         let mut context = CuContext::NULL;
         call!(self, ctx_pop_current(&mut context))?;
         Ok(context)
@@ -403,12 +460,50 @@ impl Driver {
         Ok(device)
     }
 
-    /// `cuCtxSynchronize`: waits for the GPU's work in this thread's context.
+    /// `cuStreamIsCapturing` of the legacy default stream: whether work on it would
+    /// invalidate a capture, since a stream that waits for it captures
+    /// (`STREAM_CAPTURE_IMPLICIT`, 906). The question harms no capture (seen on an
+    /// H200, driver 580). `false` where the driver does not say.
+    #[must_use]
+    pub fn legacy_stream_is_captured(self) -> bool {
+        let mut status = 0;
+        let asked = call!(self, stream_is_capturing(CuStream::LEGACY, &mut status));
+        asked.is_err_and(|error| error.code() == Some(CuResult::STREAM_CAPTURE_IMPLICIT))
+    }
+
+    /// `cuStreamCreate`, not blocking: it and the default streams do not wait for each
+    /// other.
     ///
     /// # Errors
-    /// `INVALID_CONTEXT` (201), or the error of earlier work.
-    pub fn synchronize(self) -> Result<()> {
-        call!(self, ctx_synchronize())
+    /// `INVALID_CONTEXT` (201), `OUT_OF_MEMORY` (2).
+    pub fn stream_create(self) -> Result<CuStream> {
+        let mut stream = CuStream::DEFAULT;
+        call!(self, stream_create(&mut stream, sys::STREAM_NON_BLOCKING))?;
+        Ok(stream)
+    }
+
+    /// `cuStreamDestroy_v2`.
+    ///
+    /// # Safety
+    /// `stream` is one that [`Driver::stream_create`] gave, and is not used again.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201).
+    pub unsafe fn stream_destroy(self, stream: CuStream) -> Result<()> {
+        call!(self, stream_destroy(stream))
+    }
+
+    /// `cuStreamSynchronize`: waits for the work of a stream.
+    ///
+    /// # Safety
+    /// `stream` is one of the default streams or was created and not destroyed.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` (201), `STREAM_CAPTURE_IMPLICIT` (906), or the error of
+    /// earlier work.
+    pub unsafe fn stream_synchronize(self, stream: CuStream) -> Result<()> {
+        let _relaxed = self.relaxed();
+        call!(self, stream_synchronize(stream))
     }
 
     /// `cuMemGetInfo_v2`: free and total bytes of the current context's GPU.

@@ -3,11 +3,10 @@
 #![allow(unsafe_code)]
 
 use super::{Driver, DriverCause, DriverError, Result, Timer, call, owned_fd};
-use crate::sys::{
-    self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemFabricHandle, CuMemLocation, CuMemPool,
-    CuMemPoolProps, CuMemPoolPtrExportData, CuResult, CuStream,
+use crate::{
+    self as sys, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemFabricHandle, CuMemLocation,
+    CuMemPool, CuMemPoolProps, CuMemPoolPtrExportData, CuResult, CuStream,
 };
-use crate::undo;
 use core::ffi::c_void;
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -20,6 +19,7 @@ impl Driver {
     /// `NOT_SUPPORTED` (801), `NOT_PERMITTED` (800) for a handle type that this
     /// machine does not do.
     pub fn pool_create(self, device: CuDevice, handle_types: u32) -> Result<CuMemPool> {
+        let _relaxed = self.relaxed();
         let mut pool = CuMemPool::NULL;
         let props = CuMemPoolProps {
             kind: sys::ALLOCATION_TYPE_PINNED,
@@ -53,33 +53,36 @@ impl Driver {
     /// # Errors
     /// `INVALID_VALUE` (1) for a device's default pool.
     pub unsafe fn pool_destroy(self, pool: CuMemPool) -> Result<()> {
+        let _relaxed = self.relaxed();
         call!(self, mem_pool_destroy(pool))
     }
 
-    /// `cuMemAllocFromPoolAsync` on the current context's default stream, and
-    /// `cuStreamSynchronize`: memory that is there when it returns.
+    /// `cuMemAllocFromPoolAsync`: memory that is there for work on this stream.
     ///
     /// # Safety
-    /// `pool` is one that this driver gave, and was not destroyed.
+    /// `pool` and `stream` are ones that this driver gave, and were not destroyed.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` (2), `INVALID_CONTEXT` (201).
-    pub unsafe fn pool_alloc(self, pool: CuMemPool, bytes: usize) -> Result<CuDevicePtr> {
+    pub unsafe fn pool_alloc(
+        self,
+        pool: CuMemPool,
+        bytes: usize,
+        stream: CuStream,
+    ) -> Result<CuDevicePtr> {
+        let _relaxed = self.relaxed();
         let mut ptr = 0;
         call!(
             self,
-            mem_alloc_from_pool_async(&mut ptr, bytes, pool, CuStream::DEFAULT)
+            mem_alloc_from_pool_async(&mut ptr, bytes, pool, stream)
         )?;
-        if let Err(error) = call!(self, stream_synchronize(CuStream::DEFAULT)) {
-            undo::report("cuMemFree", call!(self, mem_free(ptr)));
-            return Err(error);
-        }
         Ok(ptr)
     }
 
     /// `cuMemPoolExportToShareableHandle` as a file descriptor, made close-on-exec
-    /// here: the driver opens it without (seen on an H200, driver 580), other than
-    /// that of an allocation.
+    /// here: the driver opens it without, unlike that of an allocation (seen on an
+    /// H200, driver 580). A program that another thread starts between the two calls
+    /// inherits it.
     ///
     /// # Safety
     /// `pool` is one that this driver gave, and was not destroyed.
@@ -87,7 +90,8 @@ impl Driver {
     /// # Errors
     /// `INVALID_VALUE` (1) for a pool without this handle type (a device's
     /// default pool never has one) and for an imported one.
-    pub(crate) unsafe fn pool_export_fd(self, pool: CuMemPool) -> Result<OwnedFd> {
+    pub unsafe fn pool_export_fd(self, pool: CuMemPool) -> Result<OwnedFd> {
+        let _relaxed = self.relaxed();
         let mut fd: i32 = -1;
         let out = core::ptr::from_mut(&mut fd).cast::<c_void>();
         let kind = sys::handle_type::POSIX_FILE_DESCRIPTOR;
@@ -111,7 +115,8 @@ impl Driver {
     ///
     /// # Errors
     /// `INVALID_VALUE` (1) for a pool without this handle type.
-    pub(crate) unsafe fn pool_export_fabric(self, pool: CuMemPool) -> Result<[u8; 64]> {
+    pub unsafe fn pool_export_fabric(self, pool: CuMemPool) -> Result<[u8; 64]> {
+        let _relaxed = self.relaxed();
         let mut fabric = CuMemFabricHandle { data: [0; 64] };
         let out = core::ptr::from_mut(&mut fabric).cast::<c_void>();
         let kind = sys::handle_type::FABRIC;
@@ -128,7 +133,8 @@ impl Driver {
     /// # Errors
     /// `INVALID_VALUE` (1) before the pool itself was exported, and for a pointer
     /// that no allocation of a pool begins at.
-    pub(crate) fn pool_export_pointer(self, ptr: CuDevicePtr) -> Result<[u8; 64]> {
+    pub fn pool_export_pointer(self, ptr: CuDevicePtr) -> Result<[u8; 64]> {
+        let _relaxed = self.relaxed();
         let mut data = CuMemPoolPtrExportData { reserved: [0; 64] };
         call!(self, mem_pool_export_pointer(&mut data, ptr))?;
         Ok(data.reserved)
@@ -139,7 +145,8 @@ impl Driver {
     ///
     /// # Errors
     /// `UNKNOWN` (999) for a descriptor that is no pool's.
-    pub(crate) fn pool_import_fd(self, fd: BorrowedFd<'_>) -> Result<CuMemPool> {
+    pub fn pool_import_fd(self, fd: BorrowedFd<'_>) -> Result<CuMemPool> {
+        let _relaxed = self.relaxed();
         let mut pool = CuMemPool::NULL;
         // The descriptor's number travels in the pointer argument.
         let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
@@ -156,7 +163,8 @@ impl Driver {
     ///
     /// # Errors
     /// `NOT_SUPPORTED` (801) without the fabric or for bytes that it does not know.
-    pub(crate) fn pool_import_fabric(self, fabric: &[u8; 64]) -> Result<CuMemPool> {
+    pub fn pool_import_fabric(self, fabric: &[u8; 64]) -> Result<CuMemPool> {
+        let _relaxed = self.relaxed();
         let mut pool = CuMemPool::NULL;
         let mut fabric = CuMemFabricHandle { data: *fabric };
         let value = core::ptr::from_mut(&mut fabric).cast::<c_void>();
@@ -175,11 +183,8 @@ impl Driver {
     ///
     /// # Errors
     /// `INVALID_DEVICE` (101), `PEER_ACCESS_UNSUPPORTED` (217).
-    pub(crate) unsafe fn pool_set_access(
-        self,
-        pool: CuMemPool,
-        access: &[CuMemAccessDesc],
-    ) -> Result<()> {
+    pub unsafe fn pool_set_access(self, pool: CuMemPool, access: &[CuMemAccessDesc]) -> Result<()> {
+        let _relaxed = self.relaxed();
         call!(
             self,
             mem_pool_set_access(pool, access.as_ptr(), access.len())
@@ -195,11 +200,12 @@ impl Driver {
     ///
     /// # Errors
     /// `INVALID_VALUE` (1) for bytes that are not of this pool.
-    pub(crate) unsafe fn pool_import_pointer(
+    pub unsafe fn pool_import_pointer(
         self,
         pool: CuMemPool,
         data: &[u8; 64],
     ) -> Result<CuDevicePtr> {
+        let _relaxed = self.relaxed();
         let mut ptr = 0;
         let mut data = CuMemPoolPtrExportData { reserved: *data };
         call!(self, mem_pool_import_pointer(&mut ptr, pool, &mut data))?;

@@ -4,35 +4,12 @@
 #![allow(unsafe_code)]
 
 use super::{Driver, DriverCause, DriverError, OneAtATime, Result, Timer, call, owned_fd};
-use crate::sys::{
-    self, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemFabricHandle, CuMemHandle,
+use crate::{
+    self as sys, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemFabricHandle, CuMemHandle,
     CuMemLocation, CuResult,
 };
-use crate::{identity, undo};
 use core::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-
-/// One reference to a physical VMM allocation (`CUmemGenericAllocationHandle`),
-/// released on drop (`cuMemRelease`).
-///
-/// Made by the driver's create, retain and import calls only: a made-up or twice
-/// released handle crashes the process inside the real driver.
-#[derive(Debug)]
-pub struct AllocationHandle {
-    pub(super) driver: Driver,
-    pub(super) raw: CuMemHandle,
-}
-
-impl Drop for AllocationHandle {
-    fn drop(&mut self) {
-        if !identity::is_forked() {
-            undo::report(
-                "cuMemRelease",
-                call!(self.driver, mem_release(self.raw), Some(&LAST_USERS)),
-            );
-        }
-    }
-}
 
 impl Driver {
     /// `cuMemGetAllocationGranularity` (the minimum): sizes must be multiples.
@@ -48,65 +25,82 @@ impl Driver {
         Ok(bytes)
     }
 
-    /// `cuMemCreate`: physical memory without an address.
+    /// `cuMemCreate`: physical memory without an address, and one reference to it, which
+    /// [`Driver::mem_release`] gives back.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` (2); `NOT_PERMITTED` (800) or `NOT_SUPPORTED` (801) for
     /// a handle type that this machine does not do.
-    pub fn mem_create(self, size: usize, prop: &CuMemAllocationProp) -> Result<AllocationHandle> {
+    pub fn mem_create(self, size: usize, prop: &CuMemAllocationProp) -> Result<CuMemHandle> {
         let mut handle = 0;
         call!(self, mem_create(&mut handle, size, prop, 0))?;
-        Ok(AllocationHandle {
-            driver: self,
-            raw: handle,
-        })
+        Ok(handle)
+    }
+
+    /// `cuMemRelease`: one reference less. The memory is freed with the last reference
+    /// and mapping.
+    ///
+    /// # Safety
+    /// `handle` is a reference that a call of this driver gave, and that was not
+    /// released; a made-up one crashes the process. Nobody else unmaps the same
+    /// allocation during the call: the driver frees its own memory twice where the two
+    /// meet (seen on an H200, driver 580). The calls of this crate never meet.
+    ///
+    /// # Errors
+    /// The driver's code.
+    pub unsafe fn mem_release(self, handle: CuMemHandle) -> Result<()> {
+        call!(self, mem_release(handle), Some(&LAST_USERS))
     }
 
     /// `cuMemRetainAllocationHandle`: one more reference to the allocation that
     /// is mapped at `ptr`. Needs no context.
     ///
+    /// # Safety
+    /// Nobody else unmaps or releases the allocation during the call, as for
+    /// [`Driver::mem_release`].
+    ///
     /// # Errors
     /// `INVALID_VALUE` (1) for memory that is no VMM mapping.
-    pub fn mem_retain(self, ptr: CuDevicePtr) -> Result<AllocationHandle> {
+    pub unsafe fn mem_retain(self, ptr: CuDevicePtr) -> Result<CuMemHandle> {
         let mut handle = 0;
         call!(
             self,
             mem_retain_allocation_handle(&mut handle, address(ptr)),
             Some(&LAST_USERS)
         )?;
-        Ok(AllocationHandle {
-            driver: self,
-            raw: handle,
-        })
+        Ok(handle)
     }
 
     /// `cuMemGetAllocationPropertiesFromHandle`.
     ///
+    /// # Safety
+    /// `handle` is a reference that a call of this driver gave, and that was not
+    /// released.
+    ///
     /// # Errors
     /// The driver's code.
-    pub fn mem_properties(self, handle: &AllocationHandle) -> Result<CuMemAllocationProp> {
+    pub unsafe fn mem_properties(self, handle: CuMemHandle) -> Result<CuMemAllocationProp> {
         let mut prop = CuMemAllocationProp::default();
-        call!(self, mem_get_allocation_properties(&mut prop, handle.raw))?;
+        call!(self, mem_get_allocation_properties(&mut prop, handle))?;
         Ok(prop)
     }
 
     /// `cuMemExportToShareableHandle` as a file descriptor, which the driver
     /// opens close-on-exec.
     ///
+    /// # Safety
+    /// `handle` is a reference that a call of this driver gave, and that was not
+    /// released.
+    ///
     /// # Errors
     /// `INVALID_VALUE` (1) for memory that was not created for it or was
     /// itself imported.
-    pub fn mem_export_fd(self, handle: &AllocationHandle) -> Result<OwnedFd> {
+    pub unsafe fn mem_export_fd(self, handle: CuMemHandle) -> Result<OwnedFd> {
         let mut fd: i32 = -1;
         let out = core::ptr::from_mut(&mut fd).cast::<c_void>();
         call!(
             self,
-            mem_export_to_shareable_handle(
-                out,
-                handle.raw,
-                sys::handle_type::POSIX_FILE_DESCRIPTOR,
-                0
-            )
+            mem_export_to_shareable_handle(out, handle, sys::handle_type::POSIX_FILE_DESCRIPTOR, 0)
         )?;
         // SAFETY: the driver opened the descriptor for this call and says
         // success; it is the caller's to close, and nobody else knows it.
@@ -115,14 +109,18 @@ impl Driver {
 
     /// `cuMemExportToShareableHandle` as a fabric handle.
     ///
+    /// # Safety
+    /// `handle` is a reference that a call of this driver gave, and that was not
+    /// released.
+    ///
     /// # Errors
     /// `INVALID_VALUE` (1) for memory that was not created for it.
-    pub fn mem_export_fabric(self, handle: &AllocationHandle) -> Result<[u8; 64]> {
+    pub unsafe fn mem_export_fabric(self, handle: CuMemHandle) -> Result<[u8; 64]> {
         let mut fabric = CuMemFabricHandle { data: [0; 64] };
         let out = core::ptr::from_mut(&mut fabric).cast::<c_void>();
         call!(
             self,
-            mem_export_to_shareable_handle(out, handle.raw, sys::handle_type::FABRIC, 0)
+            mem_export_to_shareable_handle(out, handle, sys::handle_type::FABRIC, 0)
         )?;
         Ok(fabric.data)
     }
@@ -132,7 +130,7 @@ impl Driver {
     ///
     /// # Errors
     /// `UNKNOWN` (999) for a descriptor that is not CUDA's.
-    pub fn mem_import_fd(self, fd: BorrowedFd<'_>) -> Result<AllocationHandle> {
+    pub fn mem_import_fd(self, fd: BorrowedFd<'_>) -> Result<CuMemHandle> {
         let mut handle = 0;
         // The descriptor's number travels in the pointer argument.
         let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
@@ -145,10 +143,7 @@ impl Driver {
                 sys::handle_type::POSIX_FILE_DESCRIPTOR
             )
         )?;
-        Ok(AllocationHandle {
-            driver: self,
-            raw: handle,
-        })
+        Ok(handle)
     }
 
     /// `cuMemImportFromShareableHandle` of a fabric handle.
@@ -156,7 +151,7 @@ impl Driver {
     /// # Errors
     /// `NOT_SUPPORTED` (801) without the fabric or for bytes that it does not
     /// know, `NOT_PERMITTED` (800), `INVALID_HANDLE` (400).
-    pub fn mem_import_fabric(self, fabric: &[u8; 64]) -> Result<AllocationHandle> {
+    pub fn mem_import_fabric(self, fabric: &[u8; 64]) -> Result<CuMemHandle> {
         let mut handle = 0;
         let mut fabric = CuMemFabricHandle { data: *fabric };
         let value = core::ptr::from_mut(&mut fabric).cast::<c_void>();
@@ -164,50 +159,65 @@ impl Driver {
             self,
             mem_import_from_shareable_handle(&mut handle, value, sys::handle_type::FABRIC)
         )?;
-        Ok(AllocationHandle {
-            driver: self,
-            raw: handle,
-        })
+        Ok(handle)
     }
 
-    /// `cuMemAddressReserve`: `size` bytes of address space, wherever.
+    /// `cuMemAddressReserve`: `size` bytes of address space at a multiple of
+    /// `alignment`, a power of two or 0 for the driver's own.
     ///
     /// # Errors
     /// `INVALID_VALUE` (1) for a size that is not a multiple of the page size,
     /// `OUT_OF_MEMORY` (2).
-    pub fn mem_address_reserve(self, size: usize) -> Result<CuDevicePtr> {
-        self.mem_address_reserve_aligned(size, 0)
+    pub fn mem_address_reserve(self, size: usize, alignment: usize) -> Result<CuDevicePtr> {
+        let mut ptr = 0;
+        call!(self, mem_address_reserve(&mut ptr, size, alignment, 0, 0))?;
+        Ok(ptr)
     }
 
     /// `cuMemAddressFree`: gives a whole reservation back.
     ///
+    /// # Safety
+    /// Nobody maps into it or uses it any more.
+    ///
     /// # Errors
     /// `INVALID_VALUE` (1) for anything but a reservation of that size.
-    pub fn mem_address_free(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
+    pub unsafe fn mem_address_free(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
         call!(self, mem_address_free(ptr, size))
     }
 
     /// `cuMemMap` of a whole allocation (offset 0) into a reservation.
     ///
+    /// # Safety
+    /// `handle` is as for [`Driver::mem_release`]. `ptr .. ptr + size` lies in one
+    /// reservation that the caller may use: the driver maps past its end, too (seen on
+    /// an H200, driver 580), over whatever lies there.
+    ///
     /// # Errors
     /// `NOT_SUPPORTED` (801) for a size that is not the allocation's.
-    pub fn mem_map(self, ptr: CuDevicePtr, size: usize, handle: &AllocationHandle) -> Result<()> {
-        call!(self, mem_map(ptr, size, 0, handle.raw, 0))
+    pub unsafe fn mem_map(self, ptr: CuDevicePtr, size: usize, handle: CuMemHandle) -> Result<()> {
+        call!(self, mem_map(ptr, size, 0, handle, 0))
     }
 
     /// `cuMemUnmap`. Does not wait for the GPU.
     ///
+    /// # Safety
+    /// Nobody uses the mappings any more, and nobody else releases, retains or unmaps
+    /// the same allocations during the call, as for [`Driver::mem_release`].
+    ///
     /// # Errors
     /// `INVALID_VALUE` (1) for a range that is not mapped.
-    pub fn mem_unmap(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
+    pub unsafe fn mem_unmap(self, ptr: CuDevicePtr, size: usize) -> Result<()> {
         call!(self, mem_unmap(ptr, size), Some(&LAST_USERS))
     }
 
     /// `cuMemSetAccess`: gives each location its rights to a mapping.
     ///
+    /// # Safety
+    /// Nobody relies on rights that this takes away.
+    ///
     /// # Errors
     /// `INVALID_DEVICE` (101), `PEER_ACCESS_UNSUPPORTED` (217), `OUT_OF_MEMORY` (2).
-    pub fn mem_set_access(
+    pub unsafe fn mem_set_access(
         self,
         ptr: CuDevicePtr,
         size: usize,

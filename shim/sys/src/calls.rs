@@ -132,7 +132,9 @@ macro_rules! make_table {
     ($($field:ident: $symbol:literal, $version:literal, $need:ident, ($($arg:ident: $ty:ty),*);)*) => {
         /// Function pointers of a driver, real or emulated; `None` where the
         /// library lacks the symbol.
+        /// Newer versions have more calls: start from [`DriverTable::EMPTY`].
         #[derive(Clone, Copy, Debug)]
+        #[non_exhaustive]
         #[allow(clippy::type_complexity)]
         pub struct DriverTable {
             $(
@@ -147,13 +149,16 @@ macro_rules! make_table {
         ];
 
         impl DriverTable {
+            /// A driver that lacks every call.
+            pub const EMPTY: Self = Self { $($field: None,)* };
+
             /// Fills a table by asking `find` for each symbol.
             ///
             /// # Safety
             /// For every symbol, `find` returns `None` or the address of a
             /// function with the C signature that `cuda.h` gives that symbol,
             /// valid for the rest of the process.
-            pub(super) unsafe fn from_symbols<E>(
+            pub(crate) unsafe fn from_symbols<E>(
                 mut find: impl FnMut(&CallInfo) -> Result<Option<*const c_void>, E>,
             ) -> Result<Self, E> {
                 let mut calls = CALLS.iter();
