@@ -197,12 +197,7 @@ fn the_emulated_driver_answers_as_real_ones_do() {
         let golden = rows(&text).expect("the recording is well-formed");
         let answers = rows(&emulated(gpus)).expect("rows of the emulated driver");
         let verdict = compare(file, &golden, &answers, &exceptions);
-        say(&format!(
-            "TRIED facts: {file}: {} rows compared, {} exceptions, {} wrong",
-            verdict.compared,
-            verdict.used.len(),
-            verdict.wrong.len()
-        ));
+        assert!(verdict.compared > 1000, "{file} has hardly any rows");
         wrong.extend(verdict.wrong);
         used.extend(verdict.used);
         asked.extend(golden.into_keys().chain(answers.into_keys()));

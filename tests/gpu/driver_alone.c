@@ -1,4 +1,4 @@
-/* Whether the driver itself survives what soak does, without this library: processes whose threads
+/* Whether the driver itself survives what the stress program does, without this library: processes whose threads
  * allocate, copy, export, import, unmap and free memory while signals interrupt them, others fork,
  * and some are killed.
  *

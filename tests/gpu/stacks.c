@@ -1,7 +1,7 @@
 /* Where every thread of a process was when it died: a library to preload.
  *
  *   gcc -shared -fPIC -O1 -o stacks.so tests/gpu/stacks.c
- *   STACKS=FOLDER LD_PRELOAD=./stacks.so gpuipc soak --driver cuda --minutes 10
+ *   STACKS=FOLDER LD_PRELOAD=./stacks.so gpuipc-stress --driver cuda --minutes 10
  *
  * For x86-64. At SIGSEGV, SIGBUS or SIGABRT it writes FOLDER/PID: registers and stack of the thread that died, then the stacks of all
  * others. A thread that takes no signals, as the broker's does, cannot say where it is; of its stack all

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A cell that is known not to be as it must be, and why. It must stay so: one
 /// that is right by now has to leave this list.
@@ -14,13 +13,6 @@ pub(crate) struct Known {
 
 /// Cells that are not as they must be.
 pub(crate) const KNOWN: &[Known] = &[];
-
-/// The tests that run cells; the last one to end says how many there were.
-const PARTS: usize = 11;
-static ENDED: AtomicUsize = AtomicUsize::new(0);
-static ALL_DRIVER: AtomicU64 = AtomicU64::new(0);
-static ALL_SYSTEM: AtomicU64 = AtomicU64::new(0);
-static ALL_KNOWN: AtomicU64 = AtomicU64::new(0);
 
 /// What a test has run.
 #[derive(Debug, Default)]
@@ -109,17 +101,10 @@ impl Cells {
             self.system,
             self.wrong.len() + self.right_by_now.len(),
         );
-        let driver = ALL_DRIVER.fetch_add(self.driver, Ordering::SeqCst) + self.driver;
-        let system = ALL_SYSTEM.fetch_add(self.system, Ordering::SeqCst) + self.system;
-        let known = ALL_KNOWN.fetch_add(self.known, Ordering::SeqCst) + self.known;
-        if ENDED.fetch_add(1, Ordering::SeqCst) + 1 == PARTS {
-            let all = match known {
-                0 => "all as they must be".to_owned(),
-                known => format!("all but {known} known ones as they must be"),
-            };
-            gpuipc_tests::tried(&format!(
-                "fault matrix: {driver} driver cells, {system} system-call cells, {all}"
-            ));
-        }
+        assert!(self.driver + self.system > 0, "no cell was run");
+        println!(
+            "{} driver cells, {} system-call cells",
+            self.driver, self.system
+        );
     }
 }

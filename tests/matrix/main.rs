@@ -1,7 +1,6 @@
 //! The fault matrix: every driver call and every system call on the way of an
 //! export and an import is made to fail, at every use and with every code that
-//! it may give, and what must hold after each failure is checked. And the
-//! hammer: processes that share at random, against each other.
+//! it may give, and what must hold after each failure is checked.
 //!
 //! Nothing is listed by hand but the codes: an operation is run once without
 //! faults, the driver calls that it used are counted, and each of their uses is
@@ -23,7 +22,6 @@
 mod cells;
 mod codes;
 mod driver;
-mod hammer;
 mod stage;
 mod system;
 

@@ -30,7 +30,7 @@ mod step;
 use crate::ground::Ground;
 use crate::model::Wrong;
 use crate::step::{Case, case};
-use gpuipc_tests::{on_real_gpu, skip, tried};
+use gpuipc_tests::{on_real_gpu, skip};
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseError, TestError, TestRunner};
 use std::cell::RefCell;
@@ -86,15 +86,7 @@ fn whatever_processes_do_each_sees_what_the_model_says_and_nothing_is_left() {
         ..ProptestConfig::default()
     };
     match run(TestRunner::new(config), Ground::new(&[]), None) {
-        Ok(ground) => tried(&format!(
-            "model: {} cases, {} steps, {} imports ({} refused as predicted), {} kills, {} forks",
-            ground.counts.cases,
-            ground.counts.steps,
-            ground.counts.imports,
-            ground.counts.refused,
-            ground.counts.kills,
-            ground.counts.forks
-        )),
+        Ok(ground) => println!("{:?}", ground.counts),
         Err(script) => panic!("{script}"),
     }
 }

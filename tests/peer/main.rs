@@ -46,7 +46,6 @@
 //! | `chase FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports of what stands in FILE |
 //! | `refuse NAME+NAME.. ERRNO` | `ok NAMES`: a seccomp filter on system calls, for good; NAMES are those that this machine has |
 //! | `refuse-pidfd ERRNO` | `ok`: the same on `pidfd_getfd` |
-//! | `hammer FOLDER SEED MILLISECONDS` | `ok` and what was done: random offers and imports, handles exchanged through FOLDER |
 //! | `stop` | `ok`, and then the process stops (SIGSTOP) |
 //! | `debug` | `ok` and the Debug text of everything |
 //! | `hold FILE` | `ok NUMBER DEVICE INODE` of the file, which stays open |
@@ -68,7 +67,6 @@ mod cpu;
 mod disturb;
 mod exporting;
 mod foreign;
-mod hammer;
 mod importing;
 mod life;
 mod multicast;
@@ -548,7 +546,6 @@ impl Peer {
                 });
                 Ok(String::new())
             }
-            "hammer" => hammer::hammer(self.driver, words),
             "debug" => {
                 let (ipc, offers, mappings) = (&self.ipc, &self.offers, &self.mappings);
                 Ok(format!("{ipc:?} {offers:?} {mappings:?}").replace('\n', " "))

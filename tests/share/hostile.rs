@@ -107,7 +107,7 @@ fn honest_importers_are_served_beside_any_number_of_hostile_clients() {
     let memory = resident(pair.exporter.pid());
     let address = address(&handle);
     let (sent, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    let served = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         // Sixty-four connections with malformed, cut, oversized and wrong requests.
         for seed in 1..=64 {
             let (sent, done, handle, address) = (&sent, &done, &handle, &address);
@@ -151,12 +151,7 @@ fn honest_importers_are_served_beside_any_number_of_hostile_clients() {
             );
         }
         done.store(true, Ordering::Relaxed);
-        served
     });
-    let sent = sent.into_inner();
-    gpuipc_tests::tried(&format!(
-        "{sent} hostile requests, {served} honest imports beside them"
-    ));
     pair.exporter.returns_to(&before);
     let grown = resident(pair.exporter.pid()).saturating_sub(memory);
     assert!(grown < 4096, "the exporter has grown by {grown} KiB");

@@ -60,10 +60,6 @@ fn an_exporter_killed_at_any_moment_leaves_the_importer_a_typed_answer() {
             Some(before) => pair.importer.returns_to(before),
         }
     }
-    gpuipc_tests::tried(&format!(
-        "{} exporters killed: {mapped} mapped, {gone} told that the exporter is gone",
-        rounds()
-    ));
     assert!(
         mapped > 0 && gone > 0,
         "the moments are not spread: {mapped} and {gone}"
@@ -97,7 +93,6 @@ fn an_importer_killed_at_any_moment_harms_no_exporter() {
         let mem = pair.importer.import(handle, "");
         pair.importer.ok(&format!("read {} 81 0", mem.id));
     }
-    gpuipc_tests::tried(&format!("{} importers killed, nothing left", rounds()));
 }
 
 #[test]

@@ -390,11 +390,7 @@ fn race(exporter: &mut Peer, importers: &mut [Peer], file: &str, seed: u64, leas
         right += this_right;
         refused += this_refused;
     }
-    let rounds = exporter.answer("the race");
-    let rounds = rounds.trim_start_matches("ok ");
-    gpuipc_tests::tried(&format!(
-        "{rounds} rounds: {right} right, {refused} refused, 0 wrong"
-    ));
+    exporter.answer("the race");
     assert!(
         right > least && refused > least,
         "no race: {right} right, {refused} refused"

@@ -294,10 +294,6 @@ fn thousands_of_segments_fit_into_a_thousand_descriptors() {
     let mut another = peer(&scratch);
     let mem = another.import_all(&handles, "timeout=50000");
     another.ok(&format!("drop mapping {}", mem.id));
-    gpuipc_tests::tried(&format!(
-        "{PIECES} segments of {} MiB, 1,024 descriptors a side; a fault near the end undid all",
-        PIECE >> 20
-    ));
 }
 
 #[test]

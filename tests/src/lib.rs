@@ -136,14 +136,6 @@ pub fn lacks_a_second_gpu() -> bool {
     lacks
 }
 
-/// Says how much the running test tried: for EVIDENCE.md.
-///
-/// # Panics
-/// If stderr is closed.
-pub fn tried(how_much: &str) {
-    tell(&format!("TRIED {}: {how_much}", running()));
-}
-
 /// The running test's name, which is its thread's.
 fn running() -> String {
     std::thread::current().name().unwrap_or("test").to_owned()

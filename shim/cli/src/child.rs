@@ -53,13 +53,8 @@ impl Importer {
         self.answer()
     }
 
-    /// Sends a message of another kind than [`Self::import`]'s.
-    pub(crate) fn send(&mut self, body: &[u8]) -> Result<(), Failure> {
-        self.speak(|channel| channel.send(body))
-    }
-
     /// Its next message.
-    pub(crate) fn receive(&mut self) -> Result<Vec<u8>, Failure> {
+    fn receive(&mut self) -> Result<Vec<u8>, Failure> {
         self.speak(|channel| {
             channel
                 .receive()?

@@ -7,8 +7,6 @@ use std::ffi::OsString;
 
 /// The emulated driver's setting for its fabric.
 const FABRIC_VARIABLE: &str = "GPUIPC_EMULATED_IMEX";
-/// The emulated driver's setting for when memory takes room.
-const ROOM_VARIABLE: &str = "GPUIPC_EMULATED_ROOM";
 /// The fabric that the demo's two processes share.
 const DEMO_FABRIC: &str = "demo";
 
@@ -162,17 +160,6 @@ pub(crate) fn switch_emulated_fabric_on() {
         // this first, after it has parsed its arguments, which starts no
         // thread; no driver is loaded and no log started yet.
         unsafe { std::env::set_var(FABRIC_VARIABLE, DEMO_FABRIC) };
-    }
-}
-
-/// Lets emulated memory of this process and those it starts take room only when it
-/// is written, unless the environment already says something about it.
-///
-/// To be called while the process has a single thread.
-pub(crate) fn let_emulated_memory_grow() {
-    if std::env::var_os(ROOM_VARIABLE).is_none() {
-        // SAFETY: as in `switch_emulated_fabric_on`.
-        unsafe { std::env::set_var(ROOM_VARIABLE, "on-write") };
     }
 }
 

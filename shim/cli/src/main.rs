@@ -10,14 +10,13 @@
 //! * `wire`, `message`, `child`, `importer`: the second process of `demo` and
 //!   `doctor`, its two ends; `trial`: a case shared with it.
 //! * `demo`, `export`, `import` with `outlook`, `inspect` with `together`,
-//!   `doctor`, `bench`, `soak`: the commands.
+//!   `doctor`: the commands.
 //!
 //! No command sees the library's insides: all of it could be written by any
 //! user of the library.
 #![deny(unsafe_code)]
 
 mod attempt;
-mod bench;
 mod case;
 mod child;
 mod demo;
@@ -38,7 +37,6 @@ mod pattern;
 mod session;
 mod signals;
 mod size;
-mod soak;
 mod table;
 mod together;
 mod trial;
@@ -72,19 +70,9 @@ enum Command {
     Inspect(inspect::Args),
     /// Find out what works on this machine, what does not, and why
     Doctor(doctor::Args),
-    /// Measure what the library costs beside the driver calls
-    Bench(bench::Args),
-    /// Let many processes share at random for long, disturb them, and count what is left
-    Soak(soak::Args),
     /// The importing process of the demo and the doctor
     #[command(hide = true)]
     DemoImporter(importer::Args),
-    /// The other processes of the bench
-    #[command(hide = true)]
-    BenchOther(bench::other::Args),
-    /// One of the soak's processes
-    #[command(hide = true)]
-    SoakWorker(soak::worker::Args),
     /// The doctor's process that has no driver
     #[command(hide = true)]
     DoctorProbe(doctor::probe::Args),
@@ -93,10 +81,8 @@ enum Command {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     // Before anything could start a thread.
-    match command {
-        Command::Demo(_) => driver::switch_emulated_fabric_on(),
-        Command::Bench(_) => driver::let_emulated_memory_grow(),
-        _ => {}
+    if matches!(command, Command::Demo(_)) {
+        driver::switch_emulated_fabric_on();
     }
     match logger::start().and_then(|()| run(&command)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -114,10 +100,6 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Import(args) => import::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Soak(args) => soak::run(args),
-        Command::SoakWorker(args) => soak::worker::run(args),
-        Command::BenchOther(args) => bench::other::run(args),
         Command::DemoImporter(args) => importer::run(args),
         Command::DoctorProbe(args) => doctor::probe::run(args),
     }

@@ -1,12 +1,10 @@
 //! The program as its users run it, on the emulated driver.
 
-mod bench;
 mod demo;
 mod doctor;
 mod inspect;
 mod nvml;
 mod place;
 mod share;
-mod soak;
 mod usage;
 mod windows;

@@ -53,12 +53,10 @@ fn help_names_the_commands() {
     let place = Place::new();
     let ended = place.run(["--help"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for command in [
-        "demo", "export", "import", "inspect", "doctor", "bench", "soak",
-    ] {
+    for command in ["demo", "export", "import", "inspect", "doctor"] {
         assert!(ended.stdout.contains(command), "{ended:?}");
     }
-    for hidden in ["demo-importer", "doctor-probe", "soak-worker"] {
+    for hidden in ["demo-importer", "doctor-probe"] {
         assert!(!ended.stdout.contains(hidden), "{ended:?}");
     }
 }
