@@ -874,22 +874,23 @@ typedef struct gpuipc_error {
     uint64_t reserved_long;
 } gpuipc_error;
 
-// A ticket as C sees it inside a slot: how an importer finds the exporter's broker and proves that
-// it holds the handle.
+// A ticket as C sees it inside a slot.
 typedef struct gpuipc_ticket {
     // The broker's random name.
     uint8_t endpoint[16];
-    // The secret of this export.
+    // The secret of this export, which the broker asks for.
     uint8_t token[16];
-    // The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory,
-    // and descriptors that are made on demand. For messages and tests only: the exporter closes it
-    // with the export, and may have another file at that number then.
+    // The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory, and descriptors that are made on demand. For messages and tests only: the exporter closes it with the export, and may have another file at that number then.
     int32_t fd;
-    // The number of the exporter's export table; -1 where there is none. As `fd`.
+    // The ledger's descriptor; 0 without a ledger, as the rest of it.
     int32_t ledger_fd;
+    // Which of the ledger's slots.
     uint32_t ledger_slot;
+    // 0.
     uint32_t reserved;
+    // The device of the ledger's file.
     uint64_t ledger_device;
+    // The inode of the ledger's file, not 0 where there is a ledger.
     uint64_t ledger_inode;
 } gpuipc_ticket;
 
@@ -913,71 +914,72 @@ typedef union gpuipc_slot {
 // may ask for the memory, so they are to be kept like a password; the `Debug` text shows neither
 // the token nor the driver's bytes.
 //
-// | at | field | type | meaning |
-// |---|---|---|---|
-// | 0 | magic | u32 | `GIPC` |
-// | 4 | version, min_reader | u8, u8 | written by; the oldest reader that may use it |
-// | 6 | platform | u8 | 1 CUDA (2 kept for HIP) |
-// | 7 | type_flags | u8 | `TypeFlags` |
-// | 8 | attributes | u16 | `Attributes` |
-// | 10 | num_devices | u16 | multicast: members; else 0 |
-// | 12 | numa_node | i16 | pinned host memory: its node; else -1 |
-// | 14 | reserved | u16 | 0 |
-// | 16 | base_size | u64 | bytes of the whole allocation: what must be mapped |
-// | 24 | offset_from_base | u64 | bytes |
-// | 32 | length | u64 | bytes of this segment, > 0; offset + length <= base_size |
-// | 40 | allocation_id | u64 | the driver's BUFFER_ID |
-// | 48 | window_id | u64 | same in all segments of one exported window |
-// | 56 | window_length | u64 | bytes of the whole window |
-// | 64 | window_offset | u64 | where this segment starts in the window |
-// | 72 | segment_index, segment_count | u32, u32 | 0, 1 for a window inside one allocation |
-// | 80 | device_uuid | 16 B | the GPU that holds the memory; 0 for host memory |
-// | 96 | process_id | 16 B | random, one a process |
-// | 112 | host_id | 16 B | the kernel's boot id |
-// | 128 | pid, pid_namespace, net_namespace | 3 x u32 | for messages; never an identity |
-// | 140 | fabric_clique | u32 | from NVML; 0 where unknown |
-// | 144 | fabric_cluster | 16 B | zero where there is no domain |
-// | 160 | pool_id | u64 | pool memory: the exporter's number of the pool; else 0 |
-// | 168 | reserved | 20 B | 0 |
-// | 188 | checksum | u32 | CRC-32C of the other 380 bytes |
-// | 192 | slot 0 | 64 B | `CUipcMemHandle` (RuntimeIpc) or `CUmemPoolPtrExportData` (pool memory) |
-// | 256 | slot 1 | 64 B | the `Ticket` (attribute Ticket) |
-// | 320 | slot 2 | 64 B | `CUmemFabricHandle` (Fabric) |
-//
 // A slot that is not announced is all zeros. A reader takes a handle whose `min_reader` is at most
 // its own version, and ignores (but keeps) the bits and reserved bytes that a newer writer set.
 typedef struct gpuipc_mem_handle {
+    // The letters `GIPC`.
     uint32_t magic;
+    // The version of the format that the writer has.
     uint8_t version;
+    // The oldest version that may read the handle.
     uint8_t min_reader;
+    // 1 is CUDA; 2 is kept for HIP.
     uint8_t platform;
+    // The types: RuntimeIpc 1, PosixFd 2, Fabric 4.
     uint8_t type_flags;
+    // The memory's kind and extras: ticket 1, pool 2, host memory 4, multicast 8.
     uint16_t attributes;
+    // Members of a multicast object; 0 for other memory.
     uint16_t num_devices;
+    // The NUMA node of pinned host memory; else -1.
     int16_t numa_node;
+    // 0.
     uint16_t reserved_short;
+    // Bytes of the whole allocation: what an importer maps.
     uint64_t base_size;
+    // Bytes of the allocation before this segment.
     uint64_t offset_from_base;
+    // Bytes of this segment, at least 1; `offset_from_base + length` is at most `base_size`.
     uint64_t length;
+    // The driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID`; never used again in the exporter.
     uint64_t allocation_id;
+    // The same in all segments of one exported window.
     uint64_t window_id;
+    // Bytes of the whole window.
     uint64_t window_length;
+    // Bytes of the window before this segment.
     uint64_t window_offset;
+    // This segment's place in the window, from 0.
     uint32_t segment_index;
+    // Segments of the window: 1 for one inside one allocation.
     uint32_t segment_count;
+    // The GPU that holds the memory; zero for host memory.
     uint8_t device_uuid[16];
+    // The exporter.
     uint8_t process_id[16];
+    // The exporter's host.
     uint8_t host_id[16];
+    // The exporter's pid in its own namespace. For messages; it identifies nobody by itself.
     uint32_t pid;
+    // The inode of the exporter's pid namespace.
     uint32_t pid_namespace;
+    // The inode of the exporter's network namespace.
     uint32_t net_namespace;
+    // NVML's fabric clique, 0 where unknown.
     uint32_t fabric_clique;
+    // NVML's fabric cluster, zero where there is none.
     uint8_t fabric_cluster[16];
+    // The exporter's number of the pool; 0 where the memory is from none.
     uint64_t pool_id;
+    // 0.
     uint8_t reserved[20];
+    // CRC-32C of the other 380 bytes.
     uint32_t checksum;
+    // `CUipcMemHandle` (RuntimeIpc) or `CUmemPoolPtrExportData` (pool memory).
     union gpuipc_slot slot_0;
+    // The ticket.
     union gpuipc_slot slot_1;
+    // `CUmemFabricHandle` (Fabric).
     union gpuipc_slot slot_2;
 } gpuipc_mem_handle;
 
