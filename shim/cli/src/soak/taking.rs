@@ -300,6 +300,10 @@ impl Actor {
             || (offer.is_allocated(ground) && !exporter.has(Disturbance::Kill));
         match (read, difference) {
             _ if !must_stand => self.stage.counting.refused(Deed::Verify),
+            // Own memory is copied only while it is exported, and only some kinds.
+            (Err(Error::Unsupported { .. }), _) if mapping.used() == Used::SameProcess => {
+                self.stage.counting.refused(Deed::Verify);
+            }
             (Err(error), _) => {
                 self.judge::<()>(Deed::Verify, None, begun, Err(error));
             }
