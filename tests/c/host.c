@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
     CHECK(threads() == 2);
     CHECK(dlclose(one.object) == 0 && is_loaded(argv[1]));
     CHECK(other.read(second, handle, &same, &used, text));
-    CHECK(same == ptr && used == 0 && strcmp(text, "plugged") == 0);
+    CHECK(same == ptr && used == 0);
     CHECK(write(ends[0], handle, sizeof handle) == sizeof handle);
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 

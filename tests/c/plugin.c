@@ -37,7 +37,8 @@ EXPORT int plugin_read(plugin *the, const uint8_t handle[GPUIPC_HANDLE_BYTES], u
         return 0;
     }
     good = gpuipc_mem_ptr(mem, ptr) == GPUIPC_OK && gpuipc_mem_type_used(mem, used) == GPUIPC_OK &&
-           gpuipc_mem_read(mem, 0, (uint8_t *)text, 8) == GPUIPC_OK;
+           /* Own memory is its owner's to copy. */
+           (*used == GPUIPC_TYPE_SAME_PROCESS || gpuipc_mem_read(mem, 0, (uint8_t *)text, 8) == GPUIPC_OK);
     gpuipc_mem_free(mem);
     return good;
 }

@@ -147,6 +147,9 @@ impl World {
                 let Some(own) = live else { return };
                 let offset = block(op, mem.len());
                 let result = mem.write(offset, &bytes);
+                if is_left_to_owner(own, &result) {
+                    return;
+                }
                 (own, start + offset, result)
             }
             // The other process's memory stays as it is.
@@ -171,7 +174,11 @@ impl World {
                 let live = self.own.iter().flatten().find(|own| own.id == *of);
                 let Some(own) = live else { return };
                 let offset = block(op, mem.len());
-                (own, start + offset, mem.read(offset, &mut bytes))
+                let result = mem.read(offset, &mut bytes);
+                if is_left_to_owner(own, &result) {
+                    return;
+                }
+                (own, start + offset, result)
             }
             (_, Some(Import::Other { mem, handles, .. })) => {
                 if !self.is_faulty {
@@ -299,4 +306,13 @@ impl World {
 /// The begin of a block of these bytes.
 fn block(op: Op, len: usize) -> usize {
     op.number as usize % (len / BLOCK) * BLOCK
+}
+
+/// Whether a copy by an import of own memory was refused, as it is once the offer has
+/// ended, and always where the memory cannot be mapped twice.
+fn is_left_to_owner(own: &Own, result: &Result<(), Error>) -> bool {
+    let is_refused = matches!(result, Err(Error::Unsupported { .. }));
+    let is_vmm = !matches!(own.memory, Memory::CudaMalloc | Memory::Pool);
+    assert!(is_vmm || result.is_err(), "copied what nothing keeps");
+    is_refused
 }
