@@ -69,7 +69,7 @@ impl Broker {
         };
         let ledger = Ledger::create()
             .inspect_err(|error| {
-                log::info!(target: "gpuipc::broker", "no ledger, offers are proven by the broker alone: {error}");
+                crate::losses::tell(&crate::losses::TABLE, error);
             })
             .ok();
         let stop = Arc::new(

@@ -3,6 +3,7 @@
 
 use super::check::Check;
 use gpuipc::SOCKET_DIR_VARIABLE;
+use gpuipc::sys::environment::variable;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
@@ -46,7 +47,7 @@ fn abstract_name() -> Check {
 }
 
 fn file_name() -> Check {
-    let given = std::env::var_os(SOCKET_DIR_VARIABLE).filter(|folder| !folder.is_empty());
+    let given = variable(SOCKET_DIR_VARIABLE).filter(|folder| !folder.is_empty());
     let (folder, whose) = match &given {
         Some(folder) => (PathBuf::from(folder), SOCKET_DIR_VARIABLE),
         None => {
