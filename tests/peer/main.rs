@@ -28,6 +28,7 @@
 //! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
 //! | `fail SYMBOL NTH CODE TIMES`, `no-faults`, `calls SYMBOL` | `ok` |
 //! | `calls-all` | `ok SYMBOL=USES ..` of every driver call that was used |
+//! | `capture here\|thread FLAGS MODE`, `capture-end`, `synchronize` | `ok` once a stream of device 0 captures, in this thread or one of its own; `ok CODE` of its end, of `cuCtxSynchronize` |
 //! | `context none\|DEVICE`, `current` | `ok` |
 //! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
 //! | `fork` | `ok` and what the child saw |
@@ -54,6 +55,7 @@
 
 mod at_once;
 mod bytes;
+mod capture;
 mod context;
 mod cpu;
 mod exporting;
@@ -93,6 +95,7 @@ struct Peer {
     /// To brokers, after an import; else they are closed, so that what is left
     /// open is a leak.
     keeps_connections: bool,
+    capture: Option<capture::Capture>,
     multicast: multicast::Objects,
     next: u32,
 }
@@ -148,6 +151,7 @@ fn main() {
         registered: BTreeMap::new(),
         ballast: Vec::new(),
         keeps_connections: false,
+        capture: None,
         multicast: multicast::Objects::default(),
         next: 1,
     };
@@ -285,6 +289,9 @@ impl Peer {
                 let access = self.driver.mem_access(ptr, location);
                 Ok(access.map_err(Error::from)?.to_string())
             }
+            "capture" => capture::begin(self, words),
+            "synchronize" => Ok(capture::synchronize()?.to_string()),
+            "capture-end" => capture::end(self),
             "uuids" => {
                 let count = self.driver.device_count().map_err(Error::from)?;
                 let uuids: Result<Vec<_>, _> = (0..count)

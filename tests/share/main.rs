@@ -5,6 +5,7 @@ mod access;
 mod at_once;
 mod bad_input;
 mod broker;
+mod captures;
 mod chain;
 mod connections;
 mod context;
