@@ -10,8 +10,10 @@ use gpuipc::{Buffer, ExportOptions, Exported, GpuIpcMemHandle, Ipc, Memory};
 use gpuipc_core::{ReplyStatus, Request, RequestKind, Ticket};
 use rustix::net::{Shutdown, connect, shutdown};
 use std::fs::File;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Once;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Steps of one input; later ones are not looked at.
@@ -28,7 +30,8 @@ pub struct Step {
     /// `at` on, 3 reads, 4 hangs up, 5 hangs up one way, 6 pauses, 7 is honest on a connection of
     /// its own, 8 withdraws the offer and offers anew.
     pub what: u8,
-    /// Lower bits: which connection; upper half: how many descriptors.
+    /// Lower bits: which connection; two bits of the upper half: how many descriptors; the
+    /// third one: of a socket whose last close sleeps.
     pub which: u8,
     /// A place, or a kind of request.
     pub at: u8,
@@ -82,7 +85,12 @@ pub fn run(data: &[u8]) {
     let request = broker.request(RequestKind::FetchFd);
     let old = broker.old.take().expect("it is taken here only");
     assert_ne!(broker.answer(&old, &request), WITHDRAWN);
+    let lingering = core::mem::take(&mut broker.lingering);
     drop((old, broker));
+    for (closing, other) in lingering {
+        drop(other);
+        closing.join().expect("it only closes");
+    }
     held.is_all(&steps);
 }
 
@@ -103,6 +111,8 @@ struct Broker {
     old: Option<OwnedFd>,
     next_id: u64,
     start: Instant,
+    /// Sockets whose close sleeps, each with its other end, which ends that.
+    lingering: Vec<(JoinHandle<()>, TcpStream)>,
 }
 
 impl Broker {
@@ -115,6 +125,7 @@ impl Broker {
             old: None,
             next_id: 0x1000,
             start: Instant::now(),
+            lingering: Vec::new(),
         };
         new.offer();
         new.old = Some(new.connected());
@@ -213,9 +224,17 @@ impl Broker {
         let Some(client) = &mut self.clients[at] else {
             return;
         };
-        let open = |_| File::open("/dev/null").expect("/dev/null");
-        let files: Vec<File> = (0..step.which >> 4 & 3).map(open).collect();
-        let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let count = usize::from(step.which >> 4 & 3);
+        let lingers = count > 0 && step.which & 0x40 != 0;
+        let mut other = None;
+        let file: OwnedFd = if lingers {
+            let (socket, end) = socket::lingering();
+            other = Some(end);
+            socket.into()
+        } else {
+            File::open("/dev/null").expect("/dev/null").into()
+        };
+        let fds = vec![file.as_fd(); count];
         let sent = socket::send(&client.socket, bytes, &fds).is_ok();
         let is_right = |request: &Request| {
             request.kind == RequestKind::FetchFd
@@ -228,6 +247,11 @@ impl Broker {
                 .filter(|_| sent && fds.is_empty())
                 .map(|request| request.id),
         );
+        if let Some(other) = other {
+            // Perhaps the last one, which sleeps.
+            let closing = std::thread::spawn(move || drop(file));
+            self.lingering.push((closing, other));
+        }
     }
 
     /// A descriptor comes only to a request with the right token, and never two.

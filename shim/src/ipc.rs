@@ -17,6 +17,7 @@ use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
 use crate::registered::{self, RegisteredMemory};
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, TransportInfo};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Exports and imports GPU memory through one driver. Cheap to clone; clones
@@ -59,7 +60,10 @@ impl Ipc {
     /// As [`Ipc::new`].
     pub fn with_options(driver: Driver, options: &IpcOptions) -> Result<Self, Error> {
         let identity = Identity::read()?;
-        let settings = options.over(Settings::from_environment()?);
+        let mut settings = options.over(Settings::from_environment()?);
+        // Whatever folder the process goes to later.
+        let absolute = |folder: PathBuf| std::path::absolute(&folder).unwrap_or(folder);
+        settings.socket_dir = settings.socket_dir.map(absolute);
         driver.init()?;
         let spare = settings.spare_descriptor.then(|| Spare::make(driver));
         let spare = spare.and_then(|made| {
@@ -242,18 +246,23 @@ impl Ipc {
         &self.inner.settings
     }
 
-    /// The broker, if an export has started it.
+    /// The broker, if an export has started it and it serves.
     pub(crate) fn running_broker(&self) -> Option<Arc<Broker>> {
-        self.inner.broker.running()
+        let broker = self.inner.broker.running()?;
+        let is_whole = broker.is_whole(false);
+        broker.tell();
+        is_whole.then_some(broker)
     }
 
-    /// The broker, started if it is not there yet.
+    /// The broker, started if it is not there yet or serves no more.
     pub(crate) fn broker(&self) -> Result<Arc<Broker>, Error> {
         let Inner {
             driver, settings, ..
         } = &*self.inner;
-        self.inner
-            .broker
-            .or_start(|| Broker::start(*driver, settings))
+        let start = || Broker::start(*driver, settings);
+        let is_whole = |broker: &Broker| broker.is_whole(true);
+        let broker = self.inner.broker.or_start(is_whole, start)?;
+        broker.tell();
+        Ok(broker)
     }
 }

@@ -45,7 +45,7 @@ pub(crate) static TABLE: Loss = Loss::new(
 /// logger may use the library.
 pub(crate) fn tell(loss: &Loss, error: &dyn Display) {
     if let Some(text) = text(loss, error) {
-        log::info!(target: "gpuipc::broker", "{text}");
+        log::warn!(target: "gpuipc::broker", "{text}");
     }
 }
 

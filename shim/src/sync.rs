@@ -4,14 +4,14 @@
 
 #[cfg(not(all(test, gpuipc_shuttle)))]
 pub(crate) use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel},
     sync::{Condvar, Mutex, MutexGuard, RwLock},
     thread::{Builder, JoinHandle, ThreadId, current},
 };
 
 #[cfg(all(test, gpuipc_shuttle))]
 pub(crate) use shuttle::{
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel},
     sync::{Condvar, Mutex, MutexGuard, RwLock},
     thread::{Builder, JoinHandle, ThreadId, current},
 };

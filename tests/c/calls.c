@@ -86,22 +86,17 @@ static void options_of_opening(const char *folder) {
     OK(gpuipc_open_with(NULL, &ipc));
     gpuipc_close(ipc);
 
-    /* A folder that cannot be is found out by the first export. */
+    /* A folder that cannot be costs the name in it: the log says so, and the abstract name is left. */
     options.socket_dir = "/nowhere/at/all";
     OK(gpuipc_open_with(&options, &ipc));
     {
         gpuipc_buffer *buffer;
         gpuipc_exported *exported = UNTOUCHED;
-        gpuipc_error error;
         uint64_t ptr;
         OK(gpuipc_buffer_new(ipc, 0, GPUIPC_MEMORY_VMM_FD, SIZE, &buffer));
         OK(gpuipc_buffer_ptr(buffer, &ptr));
-        EXPECT(GPUIPC_BROKER_START, gpuipc_export(ipc, ptr, SIZE, &exported));
-        TEXT_HAS("/nowhere/at/all");
-        OK(gpuipc_last_error_read(&error));
-        CHECK(error.status == GPUIPC_BROKER_START && error.code_kind == GPUIPC_CODE_OS);
-        CHECK(error.code == ENOENT && error.attempt_count == 0);
-        CHECK(exported == UNTOUCHED);
+        OK(gpuipc_export(ipc, ptr, SIZE, &exported));
+        gpuipc_exported_free(exported);
         gpuipc_buffer_free(buffer);
     }
     gpuipc_close(ipc);

@@ -32,6 +32,11 @@
 //! | `context none\|DEVICE`, `current` | `ok` |
 //! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
 //! | `fork` | `ok` and what the child saw |
+//! | `room COUNT` | `ok`: fills the table but for so many descriptors |
+//! | `log [panics]`, `log-lines` | keeps warnings, or panics at every line of the broker's thread; `ok` and the warnings |
+//! | `close-sockets [replace]`, `closed-are-mine` | `ok COUNT`: closes the library's sockets and pipes; `ok` and whether what replaced them is still there, in a child too |
+//! | `close-stderr`, `link-of NUMBER` | `ok` and what is under a number |
+//! | `open`, `chdir FOLDER`, `umask MASK` | `ok` |
 //! | `fork-stay` | `ok PID`: a child that neither execs nor ends by itself |
 //! | `churn FILE BUFFER DECOY MILLISECONDS` | `ok ROUNDS` after offering BUFFER again and again, with DECOY's descriptor at the same number in between |
 //! | `churn-by-exec FILE SEED MILLISECONDS` | `ready`, then `ok ROUNDS`, from the last of many programs: each offers memory, and execs the next |
@@ -58,6 +63,7 @@ mod bytes;
 mod capture;
 mod context;
 mod cpu;
+mod disturb;
 mod exporting;
 mod foreign;
 mod hammer;
@@ -92,6 +98,8 @@ struct Peer {
     places: BTreeMap<u32, Arc<Reservation>>,
     registered: BTreeMap<u32, RegisteredMemory>,
     ballast: Vec<OwnedFd>,
+    /// Numbers that the library had and that were closed below it.
+    closed: Vec<i32>,
     /// To brokers, after an import; else they are closed, so that what is left
     /// open is a leak.
     keeps_connections: bool,
@@ -150,6 +158,7 @@ fn main() {
         places: BTreeMap::new(),
         registered: BTreeMap::new(),
         ballast: Vec::new(),
+        closed: Vec::new(),
         keeps_connections: false,
         capture: None,
         multicast: multicast::Objects::default(),
@@ -464,13 +473,41 @@ impl Peer {
                 Ok(String::new())
             }
             "fill-fds" => {
-                while let Ok(file) = std::fs::File::open("/dev/null") {
-                    self.ballast.push(file.into());
-                }
+                self.fill_fds();
+                Ok(String::new())
+            }
+            "room" => {
+                self.fill_fds();
+                let left = self.ballast.len().saturating_sub(word(words)?);
+                self.ballast.truncate(left);
                 Ok(String::new())
             }
             "free-fds" => {
                 self.ballast.clear();
+                Ok(String::new())
+            }
+            "log" => Ok(disturb::log(words.next() == Some("panics"))),
+            "log-lines" => Ok(disturb::log_lines()),
+            "close-sockets" => {
+                let numbers = disturb::close_all(words.next() == Some("replace"))?;
+                let count = numbers.len();
+                self.closed.extend(numbers);
+                Ok(count.to_string())
+            }
+            "closed-are-mine" => Ok(disturb::are_there(&self.closed).to_string()),
+            "close-stderr" => {
+                disturb::close_stderr();
+                Ok(String::new())
+            }
+            "link-of" => Ok(disturb::link_of(word(words)?)),
+            "open" => self.ipc().map(|_| String::new()),
+            "chdir" => {
+                let folder: String = word(words)?;
+                std::env::set_current_dir(folder).map_err(|_| NotOk::from("chdir"))?;
+                Ok(String::new())
+            }
+            "umask" => {
+                rustix::process::umask(rustix::fs::Mode::from(word::<u32>(words)?));
                 Ok(String::new())
             }
             "fork" => Ok(self.fork()),
@@ -546,6 +583,12 @@ impl Peer {
             "state" => Ok(state::state()),
             "held" => Ok(state::held()),
             _ => Err("no such command".into()),
+        }
+    }
+
+    fn fill_fds(&mut self) {
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            self.ballast.push(file.into());
         }
     }
 

@@ -6,8 +6,15 @@ use crate::NotOk;
 struct Call {
     name: &'static str,
     number: libc::c_long,
-    /// Only with this bit in the argument of this index.
-    only: Option<(u32, u32)>,
+    /// Only with this in the argument of this index.
+    only: Option<(u32, Value)>,
+}
+
+/// What an argument has.
+#[derive(Clone, Copy)]
+enum Value {
+    Bit(u32),
+    All(u32),
 }
 
 macro_rules! calls {
@@ -20,12 +27,13 @@ macro_rules! calls {
 const CALLS: &[Call] = calls! {
     socket = SYS_socket, connect = SYS_connect, bind = SYS_bind, listen = SYS_listen,
     accept4 = SYS_accept4, getsockopt = SYS_getsockopt, sendmsg = SYS_sendmsg,
-    recvmsg = SYS_recvmsg, ppoll = SYS_ppoll, ioctl = SYS_ioctl, eventfd2 = SYS_eventfd2,
+    recvmsg = SYS_recvmsg, ppoll = SYS_ppoll, ioctl = SYS_ioctl, pipe2 = SYS_pipe2,
     pidfd_open = SYS_pidfd_open, pidfd_getfd = SYS_pidfd_getfd, pread64 = SYS_pread64,
     memfd_create = SYS_memfd_create, madvise = SYS_madvise, fcntl = SYS_fcntl,
     ftruncate = SYS_ftruncate, fstat = SYS_fstat, newfstatat = SYS_newfstatat,
     statx = SYS_statx, openat = SYS_openat, linkat = SYS_linkat, mkdirat = SYS_mkdirat,
-    fchmodat = SYS_fchmodat, getrandom = SYS_getrandom, clone = SYS_clone,
+    fchmodat = SYS_fchmodat, fchmod = SYS_fchmod, setsockopt = SYS_setsockopt,
+    shutdown = SYS_shutdown, unlinkat = SYS_unlinkat, getrandom = SYS_getrandom, clone = SYS_clone,
     clone3 = SYS_clone3, kill = SYS_kill, getdents64 = SYS_getdents64,
     rt_sigprocmask = SYS_rt_sigprocmask,
 };
@@ -33,7 +41,7 @@ const CALLS: &[Call] = calls! {
 /// Those that newer machines do not have.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[Call] = calls! {
-    poll = SYS_poll, mkdir = SYS_mkdir, chmod = SYS_chmod, link = SYS_link,
+    poll = SYS_poll, mkdir = SYS_mkdir, chmod = SYS_chmod, link = SYS_link, unlink = SYS_unlink,
 };
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[Call] = &[];
@@ -43,7 +51,14 @@ const OLD_CALLS: &[Call] = &[];
 const SHARED_MMAP: Call = Call {
     name: "mmap-shared",
     number: libc::SYS_mmap,
-    only: Some((3, libc::MAP_SHARED.cast_unsigned())),
+    only: Some((3, Value::Bit(libc::MAP_SHARED.cast_unsigned()))),
+};
+
+/// `setsockopt` of SO_PASSRIGHTS, which kernels before 6.16 do not know.
+const PASSRIGHTS: Call = Call {
+    name: "passrights",
+    number: libc::SYS_setsockopt,
+    only: Some((2, Value::All(83))),
 };
 
 /// Makes system calls fail with this errno, in all threads and for good;
@@ -51,7 +66,10 @@ const SHARED_MMAP: Call = Call {
 pub(crate) fn refuse(names: &str, errno: u32) -> Result<String, NotOk> {
     let mut known = Vec::new();
     for name in names.split('+') {
-        let all = CALLS.iter().chain(OLD_CALLS).chain([&SHARED_MMAP]);
+        let all = CALLS
+            .iter()
+            .chain(OLD_CALLS)
+            .chain([&SHARED_MMAP, &PASSRIGHTS]);
         known.extend(all.filter(|call| call.name == name));
     }
     for call in &known {
@@ -76,19 +94,18 @@ fn install(call: &Call, errno: u32) -> Result<(), NotOk> {
     let number = u32::try_from(call.number).map_err(|_| NotOk::from("number"))?;
     // What the filter sees: the number, the machine, an address, then the
     // arguments, 64 bits each, the low half first.
-    let (argument, bit) = call.only.unwrap_or((0, 0));
-    let low_half = 16 + 8 * argument;
-    let has_bit = if call.only.is_some() {
-        statement(HAS_BIT, bit, 0, 1)
-    } else {
+    let low_half = 16 + 8 * call.only.map_or(0, |(argument, _)| argument);
+    let has_it = match call.only {
+        Some((_, Value::Bit(bit))) => statement(HAS_BIT, bit, 0, 1),
+        Some((_, Value::All(value))) => statement(EQUAL, value, 0, 1),
         // Any argument will do.
-        statement(HAS_BIT, 0, 0, 0)
+        None => statement(HAS_BIT, 0, 0, 0),
     };
     let mut filter = [
         statement(LOAD, 0, 0, 0),
         statement(EQUAL, number, 0, 3),
         statement(LOAD, low_half, 0, 0),
-        has_bit,
+        has_it,
         statement(RETURN, libc::SECCOMP_RET_ERRNO | errno, 0, 0),
         statement(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];

@@ -26,6 +26,16 @@ pub fn all_types(exporter: &mut Peer, allocation: u64, offset: u64, len: u64) ->
     })
 }
 
+/// A handle whose descriptor the broker alone can give.
+#[must_use]
+pub fn by_broker_alone(handle: &GpuIpcMemHandle) -> GpuIpcMemHandle {
+    forge(handle, |fields| {
+        if let Some(ticket) = &mut fields.ticket {
+            (ticket.fd, ticket.ledger) = (None, None);
+        }
+    })
+}
+
 /// The handle as it is for an importer whom no name of the broker reaches: in
 /// another network namespace.
 #[must_use]

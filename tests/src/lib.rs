@@ -16,7 +16,7 @@ mod scratch;
 #[derive(Debug)]
 pub struct Readme;
 
-pub use handles::{LEGACY_SEED, VMM_SEED, all_types, out_of_reach};
+pub use handles::{LEGACY_SEED, VMM_SEED, all_types, by_broker_alone, out_of_reach};
 pub use peer::{Imported, Peer, Refused};
 pub use scratch::Scratch;
 

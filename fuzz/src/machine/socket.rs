@@ -6,10 +6,12 @@ use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
-    socket_with, socketpair,
+    socket_with, socketpair, sockopt,
 };
+use std::io::Write as _;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -44,6 +46,26 @@ pub fn pair() -> (OwnedFd, OwnedFd) {
 pub fn address(endpoint: Endpoint) -> SocketAddrUnix {
     let name = format!("gpuipc-{endpoint}");
     SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("it is short")
+}
+
+/// A socket whose last close sleeps until its other end, the second one, is closed, or
+/// for ten minutes.
+///
+/// # Panics
+///
+/// If there are no more.
+pub fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    // Full soon.
+    sockopt::set_socket_recv_buffer_size(&listener, 4096).expect("SO_RCVBUF");
+    let address = listener.local_addr().expect("its address");
+    let mut socket = TcpStream::connect(address).expect("connected");
+    sockopt::set_socket_send_buffer_size(&socket, 4096).expect("SO_SNDBUF");
+    let (other, _) = listener.accept().expect("accepted");
+    socket.set_nonblocking(true).expect("its mode");
+    while socket.write(&[0; 65536]).is_ok() {}
+    sockopt::set_socket_linger(&socket, Some(Duration::from_secs(600))).expect("SO_LINGER");
+    (socket, other)
 }
 
 /// Sends a message.

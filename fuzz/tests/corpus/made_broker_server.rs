@@ -62,6 +62,11 @@ fn seeds() -> Vec<Seed> {
         ("no_bytes_but_a_descriptor", one(step(1, 0x11, 0, &[]))),
         ("a_descriptor", one(request(0x11, 0, &[]))),
         ("three_descriptors", one(request(0x31, 0, &[]))),
+        ("a_descriptor_that_lingers", one(request(0x51, 0, &[]))),
+        (
+            "three_descriptors_that_linger_and_junk",
+            one(step(1, 0x71, 0, b"junk")),
+        ),
         ("three_descriptors_and_junk", one(step(1, 0x31, 0, b"junk"))),
         ("asks_without_reading", {
             of(&[

@@ -1,19 +1,22 @@
 //! The importer's side: find the broker that a ticket names, check who it is,
 //! ask, and read the answer before the deadline.
 
+use super::discard::Foreign;
 use super::kept::Kept;
-use super::name::{Folder, abstract_address, new_socket};
+use super::name::{Folder, abstract_address};
 use super::peer::{Peer, peer_process};
-use super::socket::{receive, send};
+use super::socket::{Fds, Line, receive_with_fd, send};
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::options::Trust;
 use crate::private_fd::PrivateFd;
 use crate::sys::{CuDevicePtr, CuResult};
 use crate::wait::{Ended, Wait};
-use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket};
+use gpuipc_core::{
+    Endpoint, HostId, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, connect};
+use rustix::net::connect;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +25,15 @@ use std::time::Duration;
 /// Between two tries with a broker that is busy.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
+/// Names that are tried whatever time is left: the abstract one, and those in the own
+/// folder and root's.
+const ALWAYS_TRIED: usize = 3;
+
 /// What the broker said.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The descriptor of the memory.
-    Fd(OwnedFd),
+    Fd(Foreign),
     /// The memory is the one that was offered.
     MemoryUnchanged,
     /// It is not.
@@ -39,6 +46,8 @@ pub(crate) enum Answer {
 /// How brokers are looked for, and whom to believe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach<'a> {
+    /// The broker's, by the handle.
+    pub(crate) host: HostId,
     /// `GPUIPC_SOCKET_DIR`.
     pub(crate) socket_dir: Option<&'a Path>,
     pub(crate) trust: &'a Trust,
@@ -114,14 +123,14 @@ pub(crate) fn is_lost(failure: &Failure) -> bool {
 /// A descriptor of the process behind the broker's name (SO_PEERPIDFD), in
 /// whatever pid namespace it is; `None` where it cannot be had.
 pub(crate) fn process(ticket: &Ticket, reach: Reach<'_>, wait: &Wait) -> Option<OwnedFd> {
-    let (socket, _) = connect_to(ticket.endpoint, reach, wait).ok()?;
-    peer_process(&socket).ok().flatten()
+    let (line, _) = connect_to(ticket.endpoint, reach, wait).ok()?;
+    peer_process(&line).ok().flatten()
 }
 
 /// A connection to a broker of a trusted user.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: PrivateFd,
+    line: Line,
     /// Tells when the broker's process ends, which the socket does not as long
     /// as a forked child holds a copy of it. `None` before Linux 6.5.
     process: Option<PrivateFd>,
@@ -134,10 +143,13 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn open(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<Self, Failure> {
         let refused = |reason| Err(Failure::refused(Step::BrokerConnect, reason));
-        let (socket, peer) = connect_to(endpoint, reach, wait)?;
-        match peer_process(&socket) {
+        let (mut line, peer) = connect_to(endpoint, reach, wait)?;
+        // Now that it is known.
+        line.take_descriptors()
+            .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
+        match peer_process(&line) {
             Ok(process) => Ok(Self {
-                socket: PrivateFd::new(socket),
+                line,
                 process: process.map(PrivateFd::new),
                 own: peer.is_self(),
                 refuses_numbers: false,
@@ -187,7 +199,7 @@ impl Connection {
             allocation_id,
             token: ticket.token,
         };
-        match send(&self.socket, &request.encode(), None) {
+        match send(&self.line, &request.encode(), None) {
             // A broker that does not serve this user has said so, and hung up.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(request),
             Err(errno) => Err(lost(errno)),
@@ -215,8 +227,11 @@ impl Connection {
             (ReplyStatus::NotPermitted, None) => failed(Code::None, Reason::UserRefused),
             (ReplyStatus::NoFd, None) => failed(Code::None, Reason::NoDescriptor),
             (ReplyStatus::Busy, None) => {
-                let errno = i32::try_from(reply.detail).unwrap_or(0);
-                failed(Code::Os(errno), Reason::BrokerBusy)
+                let errno = i32::try_from(reply.detail).ok();
+                let code = errno
+                    .filter(|errno| *errno > 0)
+                    .map_or(Code::None, Code::Os);
+                failed(code, Reason::BrokerBusy)
             }
             (ReplyStatus::ExportFailed, None) => {
                 failed(Code::Driver(CuResult(reply.detail)), Reason::ExportFailed)
@@ -234,13 +249,13 @@ impl Connection {
         &self,
         request: &Request,
         wait: &Wait,
-    ) -> Result<(Reply, Option<OwnedFd>), Failure> {
+    ) -> Result<(Reply, Option<Foreign>), Failure> {
         let bad = || Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply);
         let mut buffer = [0_u8; REPLY_BYTES + 1];
         let mut process_ended = false;
         let mut reset = false;
         let received = loop {
-            match receive(&self.socket, &mut buffer) {
+            match receive_with_fd(&self.line, &mut buffer) {
                 Ok(received) => break received,
                 // What it had sent before it ended would have been there.
                 Err(Errno::AGAIN) if process_ended => return Err(lost(Errno::CONNRESET)),
@@ -250,22 +265,22 @@ impl Connection {
                 Err(errno) => return Err(self.hung_up(errno)),
             }
         };
-        if received.length == 0 {
+        if received.length == 0 && matches!(received.fds, Fds::None) {
             return Err(self.hung_up(Errno::CONNRESET));
         }
         let reply = buffer
             .get(..received.length)
             .and_then(|bytes| Reply::decode(bytes).ok())
             .ok_or_else(bad)?;
-        if received.truncated {
-            // A reply of the right length was cut only if its descriptor was:
-            // this process's table is full.
-            return Err(Failure::os(
-                Step::BrokerRequest,
-                Reason::System,
-                Errno::MFILE,
-            ));
-        }
+        let fd = match received.fds {
+            Fds::None => None,
+            Fds::One(fd) => Some(fd),
+            // Whoever sends several is no broker.
+            Fds::Several => return Err(bad()),
+            Fds::Lost(errno) => {
+                return Err(Failure::os(Step::BrokerRequest, Reason::System, errno));
+            }
+        };
         if reply.status == ReplyStatus::NotPermitted && reply.id == 0 {
             // Said before anything was asked.
             return Ok((reply, None));
@@ -276,12 +291,7 @@ impl Connection {
         {
             return Err(bad());
         }
-        let mut fds = received.fds.into_iter();
-        match (fds.next(), fds.next()) {
-            (fd, None) => Ok((reply, fd)),
-            // Whoever sends two is no broker; all are closed.
-            _ => Err(bad()),
-        }
+        Ok((reply, fd))
     }
 
     /// The end of the connection without an answer: of the process, if that is
@@ -301,7 +311,7 @@ impl Connection {
 
     /// Waits until there may be something to read; whether the process has ended.
     fn poll(&self, wait: &Wait) -> Result<bool, Failure> {
-        let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
         fds.extend(
             self.process
                 .as_ref()
@@ -315,73 +325,85 @@ impl Connection {
     }
 }
 
-/// Connects under the first of the broker's names behind which a trusted user's
-/// process is.
-fn connect_to(
-    endpoint: Endpoint,
-    reach: Reach<'_>,
-    wait: &Wait,
-) -> Result<(OwnedFd, Peer), Failure> {
-    let mut addresses = vec![abstract_address(endpoint)];
-    for folder in Folder::where_to_look(reach.socket_dir, reach.trust) {
-        let path = folder.socket_path(endpoint).map_err(|_| Errno::NOENT);
-        addresses.push(path.and_then(SocketAddrUnix::new));
-    }
+/// Connects under the first of the broker's names behind which a trusted user's process
+/// is. Those whose backlog is full are tried again until the wait ends, when all others
+/// have been tried.
+fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line, Peer), Failure> {
+    let by_folder = Folder::where_to_look(reach.socket_dir, reach.trust).map(Some);
+    let mut names: Box<dyn Iterator<Item = Option<Folder>>> =
+        Box::new(core::iter::once(None).chain(by_folder));
     // The first name that was refused says most: the abstract one, if it is there.
     let mut refused = None;
     let mut stranger = None;
-    for address in addresses {
-        let connected = address
-            .map_err(Ended::System)
-            .and_then(|address| connect_before(&address, wait));
-        let socket = match connected {
-            Ok(socket) => socket,
-            Err(Ended::TimedOut) => {
-                // Only a full backlog makes a connect wait.
-                return Err(Failure::os(
-                    Step::BrokerConnect,
-                    Reason::BrokerBusy,
-                    Errno::TIMEDOUT,
-                ));
+    loop {
+        let mut busy = Vec::new();
+        for (tried, name) in names.enumerate() {
+            match wait.left() {
+                // So few that they take no time: with none left a broker is reached all the
+                // same, and asked where its process is.
+                _ if tried < ALWAYS_TRIED => {}
+                Ok(_) => {}
+                Err(Ended::TimedOut) if !busy.is_empty() => return Err(full_backlog()),
+                Err(ended) => return Err(unfinished(Step::BrokerConnect, ended)),
             }
-            Err(Ended::Cancelled) => return Err(unfinished(Step::BrokerConnect, Ended::Cancelled)),
-            Err(Ended::System(
-                errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS),
-            )) => {
-                return Err(Failure::os(Step::BrokerConnect, Reason::System, errno));
+            let line = match connect_under(name.as_ref(), endpoint, reach) {
+                Ok(line) => line,
+                Err(Errno::AGAIN) => {
+                    busy.push(name);
+                    continue;
+                }
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+                    return Err(Failure::os(Step::BrokerConnect, Reason::System, errno));
+                }
+                Err(errno) => {
+                    refused.get_or_insert(errno);
+                    continue;
+                }
+            };
+            let peer = Peer::of(&line)
+                .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
+            if peer.is_trusted(reach.trust) {
+                return Ok((line, peer));
             }
-            Err(Ended::System(errno)) => {
-                refused.get_or_insert(errno);
-                continue;
-            }
-        };
-        let peer = Peer::of(&socket)
-            .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
-        if peer.is_trusted(reach.trust) {
-            return Ok((socket, peer));
+            log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
+            stranger = Some(Failure::refused(Step::BrokerConnect, Reason::NotTrusted));
         }
-        log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
-        stranger = Some(Failure::refused(Step::BrokerConnect, Reason::NotTrusted));
+        if busy.is_empty() {
+            let refused = refused.unwrap_or(Errno::NOENT);
+            let unreachable = Failure::os(Step::BrokerConnect, Reason::BrokerUnreachable, refused);
+            return Err(stranger.unwrap_or(unreachable));
+        }
+        match wait.pause(RETRY_PAUSE) {
+            Ok(()) => {}
+            Err(Ended::TimedOut) => return Err(full_backlog()),
+            Err(ended) => return Err(unfinished(Step::BrokerConnect, ended)),
+        }
+        names = Box::new(busy.into_iter());
     }
-    let refused = refused.unwrap_or(Errno::NOENT);
-    Err(stranger.unwrap_or(Failure::os(
-        Step::BrokerConnect,
-        Reason::BrokerUnreachable,
-        refused,
-    )))
 }
 
-/// Connects; while the backlog is full, tries again until the wait ends.
-fn connect_before(address: &SocketAddrUnix, wait: &Wait) -> Result<OwnedFd, Ended> {
-    let socket = new_socket().map_err(Ended::System)?;
+/// Connects under the name in a folder, or under the abstract one.
+fn connect_under(
+    folder: Option<&Folder>,
+    endpoint: Endpoint,
+    reach: Reach<'_>,
+) -> Result<Line, Errno> {
+    let line = Line::new()?;
     loop {
-        match connect(&socket, address) {
-            Ok(()) => return Ok(socket),
+        let connected = match folder {
+            None => connect(&line, &abstract_address(endpoint)?),
+            Some(folder) => folder.connect(&line, endpoint, reach.host, reach.trust),
+        };
+        match connected {
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => wait.pause(RETRY_PAUSE)?,
-            Err(errno) => return Err(Ended::System(errno)),
+            connected => return connected.map(|()| line),
         }
     }
+}
+
+/// Only a full backlog makes a connect wait.
+fn full_backlog() -> Failure {
+    Failure::os(Step::BrokerConnect, Reason::BrokerBusy, Errno::TIMEDOUT)
 }
 
 /// A wait that ended without what was waited for.

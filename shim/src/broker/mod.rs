@@ -7,7 +7,9 @@
 //! and replies are fixed-size messages over SOCK_SEQPACKET (their codec is in
 //! `gpuipc_core`); a descriptor travels beside a reply as SCM_RIGHTS.
 
+mod bell;
 mod client;
+mod discard;
 mod kept;
 mod name;
 mod peer;
@@ -17,6 +19,7 @@ pub(crate) mod started;
 pub(crate) mod thread;
 
 pub(crate) use client::{Answer, Connection, Reach, ask, is_lost, process};
+pub(crate) use discard::Foreign;
 pub(crate) use kept::Kept;
 pub(crate) use peer::trusts_user;
 
@@ -24,78 +27,137 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::export::ledger::{Entry, Ledger};
 use crate::identity;
-use crate::options::Settings;
+use crate::losses;
+use crate::options::{Settings, Trust};
+use crate::private_fd::File;
+use bell::Bell;
 use gpuipc_core::{Endpoint, Token};
-use name::{Folder, SocketFile};
-use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use log::Level;
+use name::{Folder, Loss, SocketFile};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use thread::Thread;
 
-/// A running broker; dropping it stops the thread.
+/// How long an export of what is on offer relies on the last look at the broker.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A broker; dropping it stops its thread.
+///
+/// What the system refuses it costs what it gives and no more: without one of its names
+/// it is reached by the other one, without any there is no thread, and what needs no
+/// broker is exported all the same.
 #[derive(Debug)]
 pub(crate) struct Broker {
     endpoint: Endpoint,
+    trust: Trust,
+    folder: Folder,
     /// Before what is to be there until it has ended.
-    _thread: Thread<OwnedFd>,
+    serving: Result<Serving, Loss>,
     /// Proves offers to those who cannot ask; `None` where it could not be made.
     ledger: Option<Arc<Ledger>>,
-    /// The name in the file system, removed on drop; `None` where no folder
-    /// could be used.
-    _file: Option<SocketFile>,
+    names: Mutex<Names>,
+    /// To be told where no lock is held, which a logger may need.
+    news: Mutex<Vec<(Level, String)>>,
+}
+
+#[derive(Debug)]
+struct Serving {
+    thread: Thread<Bell>,
+    has_abstract_name: bool,
+    /// What the thread needs, but for the socket of the name in the file system.
+    files: Vec<File>,
+}
+
+#[derive(Debug)]
+struct Names {
+    /// The socket behind `file`.
+    socket: Option<File>,
+    /// The name in the file system, removed on drop; `None` where it could not be had.
+    file: Option<SocketFile>,
+    /// One that could not be had may be had at the next export.
+    may_come: bool,
+    /// When it was last looked whether all is there.
+    looked: Instant,
 }
 
 impl Broker {
     /// Opens both names and starts the thread.
     pub(crate) fn start(driver: Driver, settings: &Settings) -> Result<Self, Error> {
-        let os = |step| {
-            move |errno: rustix::io::Errno| Error::BrokerStart {
-                step,
-                errno: errno.raw_os_error(),
-                folder: None,
-            }
-        };
         let endpoint = Endpoint(identity::random_bytes()?);
-        let abstract_listener = name::listen_abstract(endpoint)?;
         let folder = Folder::of_this_user(settings.socket_dir.as_deref());
-        let (file_listener, file) = match folder.listen(endpoint, &settings.trust) {
-            Ok((listener, file)) => (Some(listener), Some(file)),
-            // A folder that the user named must work; the default one is a second way.
-            Err(error) if settings.socket_dir.is_some() => return Err(error),
-            Err(error) => {
-                log::info!(target: "gpuipc::broker", "no file name for the broker, only the abstract one: {error}");
-                (None, None)
+        let trust = settings.trust.clone();
+        let mut news = Vec::new();
+        let mut lost = Vec::new();
+        let mut listeners = Vec::new();
+        match name::listen_abstract(endpoint) {
+            Ok(listener) => listeners.push(listener),
+            Err(loss) => {
+                news.push((
+                    Level::Warn,
+                    format!(
+                        "the broker has no abstract name: {loss}; importers need the name in the \
+                         folder (GPUIPC_SOCKET_DIR)"
+                    ),
+                ));
+                lost.push(loss);
             }
+        }
+        let mut names = Names {
+            socket: None,
+            file: None,
+            may_come: false,
+            looked: Instant::now(),
         };
+        match folder.listen(endpoint, &trust) {
+            Ok((listener, file)) => {
+                names.socket = Some(listener.file());
+                names.file = Some(file);
+                listeners.push(listener);
+            }
+            Err(loss) => {
+                news.push((
+                    Level::Warn,
+                    format!(
+                        "the broker has no name in a folder: {loss}; importers in other network \
+                         namespaces do not reach it"
+                    ),
+                ));
+                names.may_come = loss.may_pass();
+                lost.push(loss);
+            }
+        }
+        let serving = match lost.pop() {
+            Some(loss) if listeners.is_empty() => Err(loss),
+            _ => serve(driver, endpoint, &trust, listeners),
+        };
+        match &serving {
+            Ok(_) => news.push((Level::Debug, format!("serving as {endpoint}"))),
+            Err(loss) => {
+                names.file = None;
+                news.push((
+                    Level::Warn,
+                    format!(
+                        "there is no broker: {loss}; what needs none is exported: legacy and fabric \
+                         handles, and descriptors that stay open, for importers that may ptrace this \
+                         process"
+                    ),
+                ));
+            }
+        }
         let ledger = Ledger::create()
             .inspect_err(|error| {
-                crate::losses::tell(&crate::losses::TABLE, error);
+                let told = losses::text(&losses::TABLE, error);
+                news.extend(told.map(|text| (Level::Warn, text)));
             })
             .ok();
-        let stop = Arc::new(
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("eventfd"))?,
-        );
-        let server = server::Server::new(
-            driver,
-            endpoint,
-            settings.trust.clone(),
-            abstract_listener,
-            file_listener,
-            Arc::clone(&stop),
-        );
-        crate::pin::keep_loaded();
-        let thread =
-            Thread::start(stop, move || server.run()).map_err(|error| Error::BrokerStart {
-                step: "starting a thread",
-                errno: error.raw_os_error().unwrap_or(0),
-                folder: None,
-            })?;
-        log::debug!(target: "gpuipc::broker", "serving as {endpoint}");
         Ok(Self {
             endpoint,
-            _thread: thread,
+            trust,
+            folder,
+            serving,
             ledger,
-            _file: file,
+            names: Mutex::new(names),
+            news: Mutex::new(news),
         })
     }
 
@@ -108,4 +170,119 @@ impl Broker {
     pub(crate) fn enter(&self, token: &Token, fd: Option<i32>) -> Option<Entry> {
         self.ledger.as_ref()?.enter(token, fd)
     }
+
+    /// Why nobody can ask it, if that is so.
+    pub(crate) fn cannot_serve(&self) -> Option<Error> {
+        self.serving.as_ref().err().map(Loss::error)
+    }
+
+    /// Whether whoever shares the network namespace reaches it.
+    pub(crate) fn has_abstract_name(&self) -> bool {
+        (self.serving.as_ref()).is_ok_and(|serving| serving.has_abstract_name)
+    }
+
+    /// Whether anybody can ask it.
+    pub(crate) const fn serves(&self) -> bool {
+        self.serving.is_ok()
+    }
+
+    /// Whether it serves as it did at its start; a name that was removed is made anew. One
+    /// that does not is to be replaced. Looked for at each new offer, and at most once a
+    /// millisecond at an export of what is on offer.
+    pub(crate) fn is_whole(&self, is_new: bool) -> bool {
+        let serving = match &self.serving {
+            Ok(serving) => serving,
+            Err(loss) => return !loss.may_pass(),
+        };
+        let mut names = self.names();
+        let runs = serving.thread.runs();
+        if runs && !is_new && names.looked.elapsed() < LOOK_INTERVAL {
+            return true;
+        }
+        names.looked = Instant::now();
+        let mut files = serving.files.iter().chain(&names.socket);
+        if !runs || !files.all(|file| file.is_there()) {
+            self.note(
+                Level::Error,
+                "the broker's thread has ended, or the program closed its descriptors: what was \
+                 exported before is out of reach; another broker is started",
+            );
+            return false;
+        }
+        let is_lost = match &names.file {
+            Some(file) => !file.is_there(),
+            None => core::mem::take(&mut names.may_come),
+        };
+        if is_lost {
+            // Not dropped: the name, if there is one, is another's.
+            match self.folder.listen(self.endpoint, &self.trust) {
+                Ok((listener, file)) => {
+                    names.socket = Some(listener.file());
+                    serving.thread.stop().add(listener);
+                    names.file = Some(file);
+                    self.note(
+                        Level::Warn,
+                        "the broker's name in its folder was removed: made anew",
+                    );
+                }
+                Err(loss) => {
+                    names.may_come = loss.may_pass();
+                    names.file = None;
+                    let text = format!("the broker's name in its folder is lost: {loss}");
+                    self.note(Level::Warn, &text);
+                }
+            }
+        }
+        true
+    }
+
+    /// Tells what there is to tell. No lock is held, here or by the caller.
+    pub(crate) fn tell(&self) {
+        let news = core::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        for (level, text) in news {
+            log::log!(target: "gpuipc::broker", level, "{text}");
+        }
+    }
+
+    fn note(&self, level: Level, text: &str) {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        news.push((level, text.to_owned()));
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts the thread.
+fn serve(
+    driver: Driver,
+    endpoint: Endpoint,
+    trust: &Trust,
+    listeners: Vec<socket::Listener>,
+) -> Result<Serving, Loss> {
+    let (bell, ear) = Bell::new().map_err(Loss::of("pipe"))?;
+    let has_abstract_name = listeners.iter().any(|listener| listener.is_abstract);
+    let always = listeners.iter().filter(|listener| listener.is_abstract);
+    let always = always.map(socket::Listener::file);
+    let files = always.chain([bell.file(), ear.file()]).collect();
+    let bell = Arc::new(bell);
+    let server = server::Server::new(
+        driver,
+        endpoint,
+        trust.clone(),
+        listeners,
+        Arc::clone(&bell),
+        ear,
+    );
+    crate::pin::keep_loaded();
+    let thread = Thread::start(bell, move || server.run()).map_err(|error| {
+        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN);
+        Loss::of("starting a thread")(errno)
+    })?;
+    Ok(Serving {
+        thread,
+        has_abstract_name,
+        files,
+    })
 }

@@ -62,6 +62,17 @@ fn trusts(trust: &Trust, peer: u32, own: u32, overflow: Option<u32>) -> bool {
     }
 }
 
+/// Whether a folder of this user's may hold a broker's name. Such a user can take the
+/// name away, and no more: who listens at it is asked in any case. One without a
+/// number here, as root of the host is in many containers, may.
+pub(super) fn may_own_folder(trust: &Trust, uid: u32) -> bool {
+    let trust = match trust {
+        Trust::TokenAlone => &Trust::SameUser,
+        trust => trust,
+    };
+    Some(uid) == overflow_uid() || trusts_user(trust, uid)
+}
+
 /// The uid under which the kernel shows users without a number here; `None` in
 /// a user namespace that has a number for everyone.
 fn overflow_uid() -> Option<u32> {
@@ -122,6 +133,36 @@ pub(super) fn peer_process(socket: impl AsFd) -> rustix::io::Result<Option<Owned
     }
 }
 
+/// Whether descriptors may be sent over this socket to its owner (SO_PASSRIGHTS). A
+/// connection inherits it from the listener that accepts it.
+///
+/// # Errors
+/// `ENOPROTOOPT` on kernels before 6.16: there they always may.
+pub(super) fn take_descriptors(socket: impl AsFd, take: bool) -> rustix::io::Result<()> {
+    /// The same number on x86-64 and aarch64.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let value = libc::c_int::from(take);
+    // SAFETY: the descriptor is open for the call, and the value is one int, as the
+    // option wants.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            core::ptr::from_ref(&value).cast(),
+            4,
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(last_errno())
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
 /// `getsockopt` at level SOL_SOCKET of a plain value.
 fn socket_option<T: Copy>(
     socket: impl AsFd,
@@ -144,7 +185,7 @@ fn socket_option<T: Copy>(
     if result == 0 {
         return Ok(());
     }
-    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    Err(last_errno())
 }
 
 #[cfg(test)]

@@ -1,20 +1,24 @@
 //! The broker's thread: accepts, checks who asks, answers one request after
-//! another. Nothing that a client sends, or fails to do, stops it.
+//! another. It takes no descriptors from clients, waits for none of them, and closes
+//! nothing that one of them sent; a panic, in a logger perhaps, ends the turn and not the
+//! thread. It ends when it is told to, or when the program closed its descriptors.
 
+use super::bell::{Bell, Ear};
+use super::discard::is_choked;
 use super::peer::Peer;
-use super::socket::{receive, send};
+use super::socket::{Fds, Line, Listener, receive_bytes, send};
 use crate::driver::Driver;
 use crate::driver::DriverError;
 use crate::export::descriptor::Given;
 use crate::export::offer::Offer;
 use crate::options::Trust;
-use crate::private_fd::PrivateFd;
 use crate::wait::timespec;
+use core::panic::AssertUnwindSafe;
 use gpuipc_core::{Endpoint, REQUEST_BYTES, Reply, ReplyStatus, Request, RequestKind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,8 +33,11 @@ const PATIENCE_WHEN_FULL: Duration = Duration::from_millis(50);
 /// would report them for ever.
 const TABLE_FULL_PAUSE: Duration = Duration::from_millis(50);
 
-/// Before the next try after a `poll` that failed.
-const POLL_FAILED_PAUSE: Duration = Duration::from_millis(20);
+/// The same while too much that clients sent waits to be closed.
+const CHOKED_PAUSE: Duration = Duration::from_secs(1);
+
+/// Before the next turn after a `poll` that failed, or a panic.
+const FAILED_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the thread owns.
 #[derive(Debug)]
@@ -38,17 +45,26 @@ pub(super) struct Server {
     driver: Driver,
     endpoint: Endpoint,
     trust: Trust,
-    listeners: Vec<PrivateFd>,
-    stop: Arc<OwnedFd>,
+    listeners: Vec<Listener>,
+    bell: Arc<Bell>,
+    ear: Ear,
     clients: Vec<Client>,
     /// No accepting before this.
     paused_until: Option<Instant>,
+    /// What has failed was told; it is told again once it has worked in between.
+    told: Told,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    poll: bool,
+    accept: bool,
 }
 
 /// A connection.
 #[derive(Debug)]
 struct Client {
-    socket: PrivateFd,
+    line: Line,
     /// Another copy of the library in this process.
     own: bool,
     /// When it connected, or last had an answer.
@@ -62,65 +78,111 @@ enum Fate {
     Close,
 }
 
+/// Whether there is a next turn.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    Next,
+    Last,
+}
+
 impl Server {
     pub(super) fn new(
         driver: Driver,
         endpoint: Endpoint,
         trust: Trust,
-        abstract_listener: OwnedFd,
-        file_listener: Option<OwnedFd>,
-        stop: Arc<OwnedFd>,
+        listeners: Vec<Listener>,
+        bell: Arc<Bell>,
+        ear: Ear,
     ) -> Self {
-        let listeners = [Some(abstract_listener), file_listener]
-            .into_iter()
-            .flatten()
-            .map(PrivateFd::new)
-            .collect();
         Self {
             driver,
             endpoint,
             trust,
             listeners,
-            stop,
+            bell,
+            ear,
             clients: Vec::new(),
             paused_until: None,
+            told: Told::default(),
         }
     }
 
-    /// Serves until told to stop.
+    /// Serves until told to stop, or until the program has closed what it needs.
     pub(super) fn run(mut self) {
+        // Where a logger may panic, what a turn has to do is done before it says so.
         loop {
-            let now = Instant::now();
-            self.clients
-                .retain(|client| now < client.silent_since + PATIENCE);
-            if self.paused_until.is_some_and(|until| until <= now) {
-                self.paused_until = None;
-            }
-            let ready = self.wait(now);
-            if ready.stop {
-                return;
-            }
-            // Clients first: those that leave make room. From the back, so that
-            // removing one moves none that is still to come.
-            for index in (0..self.clients.len()).rev() {
-                if ready.clients.get(index).copied().unwrap_or(false)
-                    && serve(self.driver, self.endpoint, &mut self.clients[index]) == Fate::Close
-                {
-                    self.clients.swap_remove(index);
+            match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+                Ok(Turn::Next) => {}
+                Ok(Turn::Last) => return,
+                Err(panic) => {
+                    // Dropped, it might panic again.
+                    core::mem::forget(panic);
+                    // Whatever panics at every turn must not take a whole processor.
+                    std::thread::sleep(FAILED_PAUSE);
                 }
             }
-            for (index, _) in ready
-                .listeners
-                .iter()
-                .enumerate()
-                .filter(|(_, ready)| **ready)
-            {
-                self.accept(index);
-            }
         }
     }
 
-    fn wait(&self, now: Instant) -> Ready {
+    fn turn(&mut self) -> Turn {
+        let now = Instant::now();
+        self.clients
+            .retain(|client| now < client.silent_since + PATIENCE);
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = None;
+        }
+        let ready = self.wait(now);
+        if self.bell.is_stopped() {
+            return Turn::Last;
+        }
+        if !self.has_its_own(&ready) {
+            // The next export starts another one, and says so.
+            return Turn::Last;
+        }
+        if ready.bell {
+            self.ear.listen();
+            self.take_added();
+        }
+        // Clients first: those that leave make room. From the back, so that
+        // removing one moves none that is still to come.
+        for index in (0..self.clients.len()).rev() {
+            if ready.clients.get(index).copied().unwrap_or(false)
+                && (!self.clients[index].line.is_there()
+                    || serve(self.driver, self.endpoint, &mut self.clients[index]) == Fate::Close)
+            {
+                self.clients.swap_remove(index);
+            }
+        }
+        for (index, _) in ready
+            .listeners
+            .iter()
+            .enumerate()
+            .filter(|(_, ready)| **ready)
+        {
+            self.accept(index);
+        }
+        Turn::Next
+    }
+
+    /// Whether what is ready is this thread's: numbers that the program closed may be its
+    /// own files' by now, and what was a wait for them would never be one again.
+    fn has_its_own(&self, ready: &Ready) -> bool {
+        let listeners = self.listeners.iter().zip(&ready.listeners);
+        let mut ready_ones = listeners.filter(|(_, ready)| **ready);
+        (!ready.bell || self.ear.file().is_there())
+            && ready_ones.all(|(listener, _)| listener.file().is_there())
+    }
+
+    /// One more name, perhaps in the place of one that was removed.
+    fn take_added(&mut self) {
+        for added in self.bell.added() {
+            self.listeners
+                .retain(|listener| listener.is_abstract != added.is_abstract);
+            self.listeners.push(added);
+        }
+    }
+
+    fn wait(&mut self, now: Instant) -> Ready {
         let room_from = self.room_from();
         let accepting = self.paused_until.is_none() && room_from.is_none_or(|from| from <= now);
         let listening = if accepting {
@@ -129,7 +191,7 @@ impl Server {
             PollFlags::empty()
         };
         let mut fds = Vec::with_capacity(1 + self.listeners.len() + self.clients.len());
-        fds.push(PollFd::new(&self.stop, PollFlags::IN));
+        fds.push(PollFd::new(&self.ear, PollFlags::IN));
         fds.extend(
             self.listeners
                 .iter()
@@ -138,7 +200,7 @@ impl Server {
         fds.extend(
             self.clients
                 .iter()
-                .map(|client| PollFd::new(&client.socket, PollFlags::IN)),
+                .map(|client| PollFd::new(&client.line, PollFlags::IN)),
         );
         let expiries = self
             .clients
@@ -157,21 +219,27 @@ impl Server {
             Err(errno) => {
                 // Out of kernel memory, or a filter that forbids it: the offers
                 // stay, and who cannot ask may fetch by number.
-                log::warn!(target: "gpuipc::broker", "poll failed: {errno}");
-                std::thread::sleep(POLL_FAILED_PAUSE);
-                let mut told = [0; 8];
-                return Ready {
-                    stop: rustix::io::read(&self.stop, &mut told).is_ok(),
-                    ..Ready::default()
-                };
+                drop(fds);
+                std::thread::sleep(FAILED_PAUSE);
+                if !core::mem::replace(&mut self.told.poll, true) {
+                    log::warn!(
+                        target: "gpuipc::broker",
+                        "poll failed: {errno}; the broker answers nobody until it works \
+                         (a seccomp filter without ppoll, or a limit of open files below {})",
+                        MAX_CLIENTS + 4
+                    );
+                }
+                return Ready::default();
             }
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        Ready {
-            stop: ready.next().unwrap_or(false),
+        let ready = Ready {
+            bell: ready.next().unwrap_or(false),
             listeners: ready.by_ref().take(self.listeners.len()).collect(),
             clients: ready.collect(),
-        }
+        };
+        self.told.poll = false;
+        ready
     }
 
     /// When the next connection may be accepted; `None` for at once.
@@ -212,39 +280,48 @@ impl Server {
             if !self.make_room() {
                 return;
             }
-            match accept_with(
-                &self.listeners[listener],
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            ) {
-                Ok(socket) => {
-                    let peer = Peer::of(&socket);
-                    log::debug!(target: "gpuipc::broker", "connection from {peer:?}");
-                    let trusted = peer.is_ok_and(|peer| peer.is_trusted(&self.trust));
-                    let own = peer.is_ok_and(Peer::is_self);
-                    if !trusted {
-                        // Told at once, so that strangers take no places. A
-                        // failure is theirs.
-                        let reply = Reply {
-                            status: ReplyStatus::NotPermitted,
-                            ..Reply::MALFORMED
-                        };
-                        let _ = send(&socket, &reply.encode(), None);
-                        continue;
-                    }
-                    self.clients.push(Client {
-                        socket: PrivateFd::new(socket),
-                        own,
-                        silent_since: Instant::now(),
-                    });
+            if is_choked() {
+                self.paused_until = Some(Instant::now() + CHOKED_PAUSE);
+                if !core::mem::replace(&mut self.told.accept, true) {
+                    log::warn!(
+                        target: "gpuipc::broker",
+                        "clients send descriptors that take long to close: no new connections \
+                         meanwhile (Linux 6.16 refuses such descriptors)"
+                    );
                 }
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                return;
+            }
+            let line = match self.listeners[listener].accept() {
+                Ok(line) => line,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
-                    log::warn!(target: "gpuipc::broker", "accept failed, pausing: {errno}");
                     self.paused_until = Some(Instant::now() + TABLE_FULL_PAUSE);
+                    if !core::mem::replace(&mut self.told.accept, true) {
+                        log::warn!(target: "gpuipc::broker", "accept failed, pausing: {errno}");
+                    }
                     return;
                 }
+            };
+            self.told.accept = false;
+            let peer = Peer::of(&line);
+            if !peer.is_ok_and(|peer| peer.is_trusted(&self.trust)) {
+                // Told at once, so that strangers take no places. A failure is theirs.
+                let reply = Reply {
+                    status: ReplyStatus::NotPermitted,
+                    ..Reply::MALFORMED
+                };
+                let _ = send(&line, &reply.encode(), None);
+                drop(line);
+                log::debug!(target: "gpuipc::broker", "connection from {peer:?} refused");
+                continue;
             }
+            self.clients.push(Client {
+                line,
+                own: peer.is_ok_and(Peer::is_self),
+                silent_since: Instant::now(),
+            });
+            log::debug!(target: "gpuipc::broker", "connection from {peer:?}");
         }
     }
 }
@@ -252,7 +329,7 @@ impl Server {
 /// What `poll` reported.
 #[derive(Debug, Default)]
 struct Ready {
-    stop: bool,
+    bell: bool,
     listeners: Vec<bool>,
     clients: Vec<bool>,
 }
@@ -261,35 +338,45 @@ struct Ready {
 fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
     // One byte more than a request, so that a longer message shows.
     let mut buffer = [0_u8; REQUEST_BYTES + 1];
-    let received = match receive(&client.socket, &mut buffer) {
+    let received = match receive_bytes(&client.line, &mut buffer) {
         Ok(received) => received,
         Err(Errno::AGAIN) => return Fate::Keep,
         Err(_) => return Fate::Close,
     };
-    if received.length == 0 {
+    let has_fds = !matches!(received.fds, Fds::None);
+    if received.length == 0 && !has_fds {
         return Fate::Close;
     }
-    if has_unread_reply(&client.socket) {
+    if has_unread_reply(&client.line) {
         // Each reply that lies unread may hold a descriptor in flight, of which
         // a user has a limited number: no client gets a second one.
         log::debug!(target: "gpuipc::broker", "closing a client that asks without reading");
         return Fate::Close;
     }
-    // Descriptors that a client sends are closed right here.
-    let well_formed = !received.truncated && received.fds.is_empty();
     let request = buffer
         .get(..received.length)
-        .filter(|_| well_formed)
+        .filter(|_| !has_fds)
         .and_then(|bytes| Request::decode(bytes).ok());
-    drop(received);
     let Some(request) = request else {
         // It goes in any case.
-        let _ = send(&client.socket, &Reply::MALFORMED.encode(), None);
+        let _ = send(&client.line, &Reply::MALFORMED.encode(), None);
         return Fate::Close;
     };
     let offer = Offer::under_token(driver, request.allocation_id, endpoint, &request.token);
     // The offer lives until its descriptor is sent.
     let (reply, fd) = answer(&request, offer.as_deref(), client.own);
+    let sent = match send(&client.line, &reply.encode(), fd.as_ref().map(AsFd::as_fd)) {
+        // Too many descriptors in flight: the importer may try again.
+        Err(errno @ (Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)) => {
+            let busy = Reply {
+                detail: errno.raw_os_error().unsigned_abs(),
+                ..request.reply(ReplyStatus::Busy)
+            };
+            send(&client.line, &busy.encode(), None)
+        }
+        sent => sent,
+    };
+    client.silent_since = Instant::now();
     log::debug!(
         target: "gpuipc::broker",
         "request {} for allocation {:#x}: {:?}",
@@ -297,22 +384,6 @@ fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
         request.allocation_id,
         reply.status
     );
-    let sent = match send(
-        &client.socket,
-        &reply.encode(),
-        fd.as_ref().map(AsFd::as_fd),
-    ) {
-        // Too many descriptors in flight: the importer may try again.
-        Err(errno @ (Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)) => {
-            let busy = Reply {
-                detail: errno.raw_os_error().unsigned_abs(),
-                ..request.reply(ReplyStatus::Busy)
-            };
-            send(&client.socket, &busy.encode(), None)
-        }
-        sent => sent,
-    };
-    client.silent_since = Instant::now();
     if sent.is_ok() {
         Fate::Keep
     } else {
@@ -358,7 +429,7 @@ fn answer<'a>(
 
 /// Whether the other end has not yet read what was sent (SIOCOUTQ).
 #[allow(unsafe_code)]
-fn has_unread_reply(socket: &PrivateFd) -> bool {
+fn has_unread_reply(socket: &Line) -> bool {
     let mut unread: libc::c_int = 0;
     // SAFETY: the descriptor is open; TIOCOUTQ (which is SIOCOUTQ) stores one
     // int, and `unread` is one.

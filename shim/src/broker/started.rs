@@ -20,20 +20,29 @@ impl<B> Default for Started<B> {
 }
 
 impl<B> Started<B> {
-    /// What runs, if it has been started.
+    /// What was started last.
     pub(crate) fn running(&self) -> Option<Arc<B>> {
         self.lock().clone()
     }
 
-    /// What runs, started if it is not there yet: who asks meanwhile waits. After an
-    /// error the next one tries again.
-    pub(crate) fn or_start<E>(&self, start: impl FnOnce() -> Result<B, E>) -> Result<Arc<B>, E> {
+    /// What runs, started if it is not there yet or serves no more: who asks meanwhile
+    /// waits. After an error the next one tries again.
+    pub(crate) fn or_start<E>(
+        &self,
+        serves: impl FnOnce(&B) -> bool,
+        start: impl FnOnce() -> Result<B, E>,
+    ) -> Result<Arc<B>, E> {
         let mut running = self.lock();
-        if let Some(running) = &*running {
+        if let Some(running) = &*running
+            && serves(running)
+        {
             return Ok(Arc::clone(running));
         }
         let started = Arc::new(start()?);
-        *running = Some(Arc::clone(&started));
+        let ended = running.replace(Arc::clone(&started));
+        drop(running);
+        // Without the lock: it may wait for a thread.
+        drop(ended);
         Ok(started)
     }
 

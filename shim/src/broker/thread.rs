@@ -1,8 +1,9 @@
 //! The broker's thread: how it starts, and how it ends.
 
 use crate::identity;
-use crate::sync::{Builder, JoinHandle, Mutex, Receiver, RecvTimeoutError, channel, current};
-use std::os::fd::{AsFd, OwnedFd};
+use crate::sync::{
+    Builder, JoinHandle, Mutex, Receiver, RecvTimeoutError, TryRecvError, channel, current,
+};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -11,16 +12,8 @@ const TIME_TO_END: Duration = Duration::from_secs(1);
 
 /// What tells a thread to end.
 pub(crate) trait Stop {
-    /// Tells it; to be called once.
-    fn stop(&self);
-}
-
-/// An eventfd that the thread polls.
-impl Stop for OwnedFd {
-    fn stop(&self) {
-        // Fails only when the counter is full, and then it wakes the thread, too.
-        let _ = rustix::io::write(self.as_fd(), &1_u64.to_ne_bytes());
-    }
+    /// Tells it; to be called once. Whether it hears it.
+    fn stop(&self) -> bool;
 }
 
 /// A running thread; dropping it stops the thread.
@@ -45,7 +38,7 @@ impl<S: Stop> Thread<S> {
         run: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Self> {
         let (ending, ended) = channel::<()>();
-        let thread = spawn_without_signals(move || {
+        let thread = spawn_without_signals("gpuipc-broker", move || {
             let _ending = ending;
             run();
         })?;
@@ -53,6 +46,19 @@ impl<S: Stop> Thread<S> {
             stop,
             running: Mutex::new(Some(Running { thread, ended })),
         })
+    }
+
+    /// Whether the thread still runs.
+    pub(crate) fn runs(&self) -> bool {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running
+            .as_ref()
+            .is_some_and(|running| running.ended.try_recv() == Err(TryRecvError::Empty))
+    }
+
+    /// What tells it to end.
+    pub(crate) fn stop(&self) -> &S {
+        &self.stop
     }
 }
 
@@ -68,11 +74,11 @@ impl<S: Stop> Drop for Thread<S> {
             core::mem::forget(running);
             return;
         }
-        self.stop.stop();
+        let hears = self.stop.stop();
         // The thread itself may hold the last reference for a moment while it
         // answers; it ends by itself.
         let Some(running) =
-            running.filter(|running| running.thread.thread().id() != current().id())
+            running.filter(|running| hears && running.thread.thread().id() != current().id())
         else {
             return;
         };
@@ -89,7 +95,10 @@ impl<S: Stop> Drop for Thread<S> {
 /// Starts a thread that no signal is delivered to: signals are the
 /// application's, and its handlers expect its own threads.
 #[allow(unsafe_code)]
-fn spawn_without_signals(run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+pub(super) fn spawn_without_signals(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
     // SAFETY: a sigset_t is plain data, and all zeros is one.
     let mut all: libc::sigset_t = unsafe { core::mem::zeroed() };
     // SAFETY: as above.
@@ -102,7 +111,7 @@ fn spawn_without_signals(run: impl FnOnce() + Send + 'static) -> std::io::Result
         return Err(std::io::Error::from_raw_os_error(blocked));
     }
     // A new thread inherits the mask of the one that starts it.
-    let thread = Builder::new().name("gpuipc-broker".to_owned()).spawn(run);
+    let thread = Builder::new().name(name.to_owned()).spawn(run);
     // SAFETY: `before` is this thread's mask as the call above stored it.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut()) };
     thread

@@ -122,7 +122,12 @@ impl Offer {
             host_id: exporter.host,
             pid: exporter.pid,
             pid_namespace: exporter.pid_namespace,
-            net_namespace: exporter.net_namespace,
+            // That nobody is there under the abstract name means nothing without one.
+            net_namespace: if self.broker.has_abstract_name() {
+                exporter.net_namespace
+            } else {
+                0
+            },
             runtime_ipc: self.runtime_ipc,
             pool_pointer: self.pool_pointer,
             pool_id: self.pool_id(),

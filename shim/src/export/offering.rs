@@ -60,7 +60,11 @@ pub(crate) fn offer(
     }
     // Before the first handle exists.
     offer.entry = offer.broker.enter(&offer.token, offer.descriptor.number());
-    Ok(offer)
+    let by_number = offer.entry.is_some() && offer.descriptor.number().is_some();
+    match offer.broker.cannot_serve() {
+        Some(error) if offer.types_made() == TypeFlags::POSIX_FD && !by_number => Err(error),
+        _ => Ok(offer),
+    }
 }
 
 impl Offer {
@@ -88,7 +92,9 @@ impl Offer {
         options: &ExportOptions,
     ) -> Result<(), Error> {
         if wanted.contains(TypeFlags::POSIX_FD) {
-            let room = (!options.is_fd_on_demand()).then(Room::take).flatten();
+            // Nobody can demand one of a broker that does not serve.
+            let is_on_demand = options.is_fd_on_demand() && self.broker.serves();
+            let room = (!is_on_demand).then(Room::take).flatten();
             self.descriptor = match room {
                 Some(room) => trial(&mut self.attempts, HandleType::PosixFd, || {
                     handle.export_fd()

@@ -14,7 +14,7 @@ use crate::import::{order_of, own_memory, wait_of};
 use crate::ipc::Ipc;
 use crate::options::ImportOptions;
 use gpuipc_core::{GpuIpcMemHandle, HandleType};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 /// What is to be expected of an import.
@@ -149,7 +149,8 @@ impl Import<'_> {
                 Ok(Verdict::Perhaps)
             }
             HandleType::PosixFd => {
-                AllocationHandle::import_fd(driver, fetch()?.as_fd()).map_err(failed)?;
+                let take = |fd: BorrowedFd<'_>| AllocationHandle::import_fd(driver, fd);
+                fetch()?.give(take).map_err(failed)?;
                 Ok(Verdict::Yes)
             }
             HandleType::Fabric => {

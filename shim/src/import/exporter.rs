@@ -7,7 +7,7 @@
 //! reached, the number is the last way.
 
 use crate::attempt::{Code, Failure, Reason, Step};
-use crate::broker::{self, Answer, Connection, Reach};
+use crate::broker::{self, Answer, Connection, Foreign, Reach};
 use crate::identity::{Host, Identity};
 use crate::import::pidfd::{self, Process};
 use crate::import::window::Window;
@@ -41,6 +41,7 @@ impl<'a> Exporter<'a> {
             .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
         let settings = ipc.settings();
         let reach = Reach {
+            host: handle.host_id(),
             socket_dir: settings.socket_dir.as_deref(),
             trust: &settings.trust,
             kept: ipc.kept_connections(),
@@ -56,7 +57,7 @@ impl<'a> Exporter<'a> {
 
     /// The memory's descriptor. A way that failed before another one worked, or
     /// failed, too, is told through `note`.
-    pub(crate) fn descriptor(&self, note: &mut dyn FnMut(Failure)) -> Result<OwnedFd, Failure> {
+    pub(crate) fn descriptor(&self, note: &mut dyn FnMut(Failure)) -> Result<Foreign, Failure> {
         let failure = match self.ask(RequestKind::FetchFd) {
             Ok(Answer::Fd(fd)) => return Ok(fd),
             Ok(_) => Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply),
@@ -76,22 +77,23 @@ impl<'a> Exporter<'a> {
 
     /// The descriptor without the broker, by its number; `None` where there is no
     /// way to the process.
-    fn by_number(&self) -> Option<Result<OwnedFd, Failure>> {
+    fn by_number(&self) -> Option<Result<Foreign, Failure>> {
         let process = self.process()?;
-        Some(process.and_then(|process| pidfd::fetch(&process, &self.ticket, self.reach.trust)))
+        let fetch = |process| pidfd::fetch(&process, &self.ticket, self.reach.trust);
+        Some(process.and_then(fetch).map(Foreign::new))
     }
 
     /// The descriptor by its number from the process of a broker that has answered
     /// this one before, so that neither side's trust is in question; `None` where
     /// the broker must be asked.
-    fn fetch_from(&self, broker: &mut Connection) -> Option<OwnedFd> {
+    fn fetch_from(&self, broker: &mut Connection) -> Option<Foreign> {
         // An import that is over is refused as ever.
         if !self.has_number_at(broker) || self.wait.left().is_err() {
             return None;
         }
         let process = Process::behind_socket(broker.process()?);
         match pidfd::fetch(&process, &self.ticket, self.reach.trust) {
-            Ok(fd) => Some(fd),
+            Ok(fd) => Some(Foreign::new(fd)),
             Err(failure) => {
                 if matches!(failure.reason, Reason::PtraceRefused | Reason::NoPidfd) {
                     broker.refuse_numbers();
@@ -299,7 +301,7 @@ impl<'a> Descriptors<'a> {
         &mut self,
         at: usize,
         note: &mut dyn FnMut(Failure),
-    ) -> Result<OwnedFd, Failure> {
+    ) -> Result<Foreign, Failure> {
         let exporter = self
             .exporters
             .get(at)

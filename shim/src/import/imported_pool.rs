@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 use crate::attempt::{Failure, Reason, Step};
+use crate::broker::Foreign;
 use crate::context::DeviceContext;
 use crate::driver::Driver;
 use crate::identity;
@@ -17,7 +18,6 @@ use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemPool, pointer_attr
 use crate::undo;
 use gpuipc_core::{Endpoint, GpuIpcMemHandle, HandleType, ProcessId};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A pointer in an imported pool. Its users in this process share it.
@@ -84,7 +84,7 @@ impl PooledMapping {
         handle_type: HandleType,
         rights: &[CuMemAccessDesc],
         device: CuDevice,
-        descriptor: impl FnOnce() -> Result<OwnedFd, Failure>,
+        descriptor: impl FnOnce() -> Result<Foreign, Failure>,
     ) -> Result<Self, Failure> {
         let failed = |step| move |error| Failure::driver(step, handle_type, &error);
         let missing = Failure::refused(Step::Select, Reason::NotCreatedFor);
@@ -103,10 +103,7 @@ impl PooledMapping {
         let pool = Pool::get(key, || {
             let imported = match fabric {
                 Some(bytes) => Pool::import(driver, || driver.pool_import_fabric(&bytes)),
-                None => {
-                    let fd = descriptor()?;
-                    Pool::import(driver, || driver.pool_import_fd(fd.as_fd()))
-                }
+                None => descriptor()?.give(|fd| Pool::import(driver, || driver.pool_import_fd(fd))),
             };
             imported.map_err(failed(Step::ImportPool))
         })?;

@@ -14,7 +14,7 @@ use crate::options::ImportOptions;
 use crate::sys::{CuDevice, CuMemAccessDesc, CuResult};
 use crate::wait::Wait;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 
 /// What an import goes by.
 pub(crate) struct Import<'a> {
@@ -39,9 +39,10 @@ impl Import<'_> {
             HandleType::PosixFd => {
                 let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
                 self.map(handle_type, |at, _| {
-                    let fd = descriptors.get(at, note)?;
                     // The driver has its own reference then; the descriptor goes.
-                    Ok(AllocationHandle::import_fd(self.ipc.driver(), fd.as_fd()))
+                    let driver = self.ipc.driver();
+                    let take = |fd: BorrowedFd<'_>| AllocationHandle::import_fd(driver, fd);
+                    Ok(descriptors.get(at, note)?.give(take))
                 })
             }
             HandleType::Fabric => self.map(handle_type, |_, segment| {

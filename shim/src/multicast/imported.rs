@@ -206,7 +206,7 @@ fn by(
             Some(fd) => AllocationHandle::import_fd(driver, fd.as_fd()),
             None => {
                 let fd = Exporter::of(handle, ipc, wait)?.descriptor(note)?;
-                AllocationHandle::import_fd(driver, fd.as_fd())
+                fd.give(|fd| AllocationHandle::import_fd(driver, fd))
             }
         },
     };

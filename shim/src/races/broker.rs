@@ -10,7 +10,7 @@ use shuttle::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What the thread sleeps on: as the library's eventfd and its listener.
+/// What the thread sleeps on: as the library's pipe and its listener.
 #[derive(Default)]
 struct Bell {
     state: Mutex<Rung>,
@@ -25,9 +25,10 @@ struct Rung {
 }
 
 impl Stop for Bell {
-    fn stop(&self) {
+    fn stop(&self) -> bool {
         self.state.lock().expect("no thread panics").is_told_to_stop = true;
         self.rung.notify_all();
+        true
     }
 }
 
@@ -60,7 +61,7 @@ type Offers = Registry<u32, Offer>;
 
 /// As the library's, with another server.
 struct Broker {
-    _thread: Thread<Bell>,
+    thread: Thread<Bell>,
     bell: Arc<Bell>,
     /// Whether the thread serves.
     serves: Arc<AtomicBool>,
@@ -123,7 +124,7 @@ impl Ipc {
             drop(running);
         });
         Ok(Broker {
-            _thread: thread.map_err(|_| "no thread")?,
+            thread: thread.map_err(|_| "no thread")?,
             bell,
             serves,
         })
@@ -131,8 +132,10 @@ impl Ipc {
 
     fn export(&self, token: u32) -> Kept {
         // As the library does: first whether it is there, then whether to start it.
+        let runs = |broker: &Broker| broker.thread.runs();
         drop(self.broker.running());
-        let broker = self.broker.or_start(|| self.start()).expect("it starts");
+        let broker = self.broker.or_start(runs, || self.start());
+        let broker = broker.expect("it starts");
         let offer = Offer { token, broker };
         Kept {
             offers: Arc::clone(&self.offers),

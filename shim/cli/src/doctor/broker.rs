@@ -109,13 +109,6 @@ fn try_folder(folder: &Path, given: bool) -> Result<(), (&'static str, Errno)> {
             Errno::PERM,
         ));
     }
-    let followed = std::fs::metadata(folder).map_err(failed("the folder cannot be seen"))?;
-    if given && followed.mode() & 0o022 != 0 && followed.mode() & 0o1000 == 0 {
-        return Err((
-            "others may write to the folder, which is not sticky (chmod +t)",
-            Errno::PERM,
-        ));
-    }
     // Begins as no broker's name does, and is as long.
     let path = folder.join(format!(".{:.<width$}", name(), width = NAME - 1));
     let address = SocketAddrUnix::new(&path).map_err(|errno| ("no socket's path", errno))?;
