@@ -24,19 +24,26 @@ impl Loss {
 }
 
 pub(crate) static WIPE_ON_FORK: Loss = Loss::new(
-    "madvise(MADV_WIPEONFORK)",
+    "madvise(MADV_WIPEONFORK) is refused",
     "a child of a bare clone(2) is not known from its parent; of fork() it is",
     "Linux 4.14, or nothing if nobody calls clone(2) and goes on without exec",
 );
 
 pub(crate) static BOOT_ID: Loss = Loss::new(
-    "the boot id (/proc/sys/kernel/random/boot_id)",
+    "no boot id (/proc/sys/kernel/random/boot_id)",
     "this process does not know its host: importers need the exporter's broker, or a fabric handle",
     "make /proc/sys readable, or give GPUIPC_HOST_ID the same value in exporter and importer",
 );
 
+pub(crate) static BROKER: Loss = Loss::new(
+    "there is no broker",
+    "what needs none is exported: legacy and fabric handles, and descriptors that stay open, for \
+     importers that may ptrace this process",
+    "allow AF_UNIX sockets, one of the two names (GPUIPC_SOCKET_DIR), and a thread",
+);
+
 pub(crate) static TABLE: Loss = Loss::new(
-    "the export table",
+    "no export table",
     "importers get descriptors from the broker alone",
     "see what is refused: memfd_create, its seals, or RLIMIT_FSIZE (ulimit -f) below 2 MiB",
 );
@@ -58,5 +65,5 @@ pub(crate) fn text(loss: &Loss, error: &dyn Display) -> Option<String> {
         told,
     } = loss;
     let is_new = !told.swap(true, Ordering::Relaxed);
-    is_new.then(|| format!("no {refused}: {error}; {lost}; cure: {cure}"))
+    is_new.then(|| format!("{refused}: {error}; {lost}; cure: {cure}"))
 }

@@ -134,14 +134,8 @@ impl Broker {
             Ok(_) => news.push((Level::Debug, format!("serving as {endpoint}"))),
             Err(loss) => {
                 names.file = None;
-                news.push((
-                    Level::Warn,
-                    format!(
-                        "there is no broker: {loss}; what needs none is exported: legacy and fabric \
-                         handles, and descriptors that stay open, for importers that may ptrace this \
-                         process"
-                    ),
-                ));
+                let told = losses::text(&losses::BROKER, loss);
+                news.extend(told.map(|text| (Level::Warn, text)));
             }
         }
         let ledger = Ledger::create()

@@ -179,8 +179,12 @@ pub(crate) fn maker_of_entry(
     ticket: &Ticket,
     entry: &LedgerEntry,
 ) -> rustix::io::Result<Option<u32>> {
-    if !fcntl_get_seals(ledger).is_ok_and(|seals| seals.contains(SEALS)) {
-        return Ok(None);
+    match fcntl_get_seals(ledger) {
+        Ok(seals) if seals.contains(SEALS) => {}
+        // Of no file in memory.
+        Ok(_) | Err(Errno::INVAL) => return Ok(None),
+        // A filter that forbids to ask says nothing about the file.
+        Err(errno) => return Err(errno),
     }
     let stat = fstat(ledger)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);

@@ -1,0 +1,84 @@
+//! A process that forks, that has little room, that ends.
+
+use crate::PROGRAM;
+use gpuipc_tests::{Peer, Scratch};
+
+const LEN: u64 = 4096;
+
+/// An exporter that was refused these calls before it used the library, and its buffer.
+fn exporter(scratch: &Scratch, refused: &str) -> (Peer, u32) {
+    let mut peer = Peer::start(PROGRAM, scratch);
+    if !refused.is_empty() {
+        peer.ok(&format!("refuse {refused}"));
+    }
+    let (buffer, _) = peer.alloc("vmm-fd", LEN);
+    peer.ok(&format!("fill {buffer} 34"));
+    (peer, buffer)
+}
+
+#[test]
+fn a_forked_child_is_known_with_and_without_pages_that_the_kernel_wipes() {
+    for refused in [
+        "",
+        &format!("wipe-on-fork {}", libc::EINVAL),
+        &format!("madvise {}", libc::ENOSYS),
+    ] {
+        let scratch = Scratch::new();
+        let (mut peer, buffer) = exporter(&scratch, refused);
+        let (_, handle) = peer.export(buffer, 0, LEN);
+        assert_eq!(peer.ok("fork"), "FORKED dropped status=0", "{refused}");
+        // And takes nothing from its parent.
+        let mut importer = Peer::start(PROGRAM, &scratch);
+        let mem = importer.import(&handle, "");
+        importer.ok(&format!("read {} 34 0", mem.id));
+        // Nor does a parent that forks pass for a child.
+        peer.export(buffer, 0, LEN);
+    }
+}
+
+#[test]
+fn a_small_table_of_descriptors_shares_or_says_that_it_is_full() {
+    for room in 0..16 {
+        let scratch = Scratch::new();
+        let (mut peer, buffer) = exporter(&scratch, "");
+        peer.ok("nofile 64");
+        peer.ok(&format!("room {room}"));
+        let answer = peer.ask(&format!("export {buffer} 0 {LEN}"));
+        let Some(hex) = answer
+            .strip_prefix("ok ")
+            .and_then(|rest| rest.split(' ').nth(1))
+        else {
+            assert!(
+                room < 6 && answer.contains("os error 24"),
+                "room for {room}: {answer}"
+            );
+            continue;
+        };
+        let mut importer = Peer::start(PROGRAM, &scratch);
+        let imported = importer.ask(&format!("import {hex} timeout=300"));
+        let came = imported.starts_with("ok ");
+        assert!(came || room < 6, "room for {room}: {imported}");
+    }
+}
+
+#[test]
+fn what_a_destroyed_context_took_back_is_no_warning() {
+    let scratch = Scratch::new();
+    let (mut peer, buffer) = exporter(&scratch, "");
+    let (_, handle) = peer.export(buffer, 0, LEN);
+    let mut importer = Peer::start(PROGRAM, &scratch);
+    let mem = importer.import(&handle, "");
+    importer.ok("log");
+    for symbol in ["cuMemUnmap", "cuMemAddressFree"] {
+        importer.ok(&format!("fail {symbol} 1 709 1000"));
+    }
+    importer.ok(&format!("drop mapping {}", mem.id));
+    assert_eq!(importer.ok("log-lines"), "");
+    // Any other failure is one.
+    importer.ok("no-faults");
+    let mem = importer.import(&handle, "");
+    importer.ok("fail cuMemUnmap 1 999 1");
+    importer.ok(&format!("drop mapping {}", mem.id));
+    let told = importer.ok("log-lines");
+    assert!(told.contains("undo: cuMemUnmap"), "{told}");
+}
