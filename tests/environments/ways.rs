@@ -1,6 +1,7 @@
 //! The ways from an exporter to an importer, and which of them are left.
 
 use crate::{PROGRAM, after};
+use core::fmt;
 use gpuipc_core::GpuIpcMemHandle;
 use gpuipc_tests::{Peer, Scratch, by_broker_alone, out_of_reach, to_hex};
 use std::path::PathBuf;
@@ -176,7 +177,6 @@ impl Importer {
 }
 
 /// What was found.
-#[derive(Debug)]
 pub(crate) struct Found {
     /// Abstract name, file name, number.
     pub(crate) ways: [bool; 3],
@@ -184,6 +184,19 @@ pub(crate) struct Found {
     pub(crate) legacy: bool,
     /// Each answer, in that order.
     tried: Vec<String>,
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            ways, vmm, legacy, ..
+        } = self;
+        write!(
+            f,
+            "ways {ways:?}, vmm {vmm}, legacy {legacy}, {:#?}",
+            self.tried
+        )
+    }
 }
 
 impl Found {

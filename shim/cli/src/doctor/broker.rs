@@ -76,13 +76,8 @@ fn file_name() -> Check {
             FILE,
             format!("{shown}: {what}: {}", text(errno)),
             format!(
-                "name a writable folder by {SOCKET_DIR_VARIABLE}, the same for exporter and importer \
-                 (a volume that both containers mount){}",
-                if given.is_some() {
-                    ", or unset it: an export fails where the folder that it names does not work"
-                } else {
-                    "; not needed in one network namespace"
-                }
+                "name a writable folder by {SOCKET_DIR_VARIABLE}, the same for exporter and importer (a volume that both \
+                 containers mount); not needed in one network namespace"
             ),
         ),
     }
