@@ -45,7 +45,7 @@ pub(crate) const NOT_HOST_NUMA: i16 = -1;
 /// | 72 | segment_index, segment_count | u32, u32 | 0, 1 for a window inside one allocation |
 /// | 80 | device_uuid | 16 B | the GPU that holds the memory; 0 for host memory |
 /// | 96 | process_id | 16 B | random, one a process |
-/// | 112 | host_id | 16 B | the kernel's boot id |
+/// | 112 | host_id | 16 B | the kernel's boot id or what stands for it; zeros where unknown |
 /// | 128 | pid, pid_namespace, net_namespace | 3 x u32 | for messages; never an identity |
 /// | 140 | fabric_clique | u32 | from NVML; 0 where unknown |
 /// | 144 | fabric_cluster | 16 B | zero where there is no domain |

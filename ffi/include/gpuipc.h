@@ -92,7 +92,8 @@
  * every library of the same ABI version that is not older than its header.
  * The handle's format has a version of its own: see CHANGELOG.md.
  *
- * Environment, read by gpuipc_open:
+ * Environment, read by gpuipc_open; not by a program with more rights than its caller
+ * (setuid, setgid, file capabilities: AT_SECURE):
  *   GPUIPC_LIBCUDA      the driver's library; default libcuda.so.1
  *   GPUIPC_TYPES        types that an import tries, in order: RuntimeIpc, PosixFd,
  *                       Fabric, with commas; default PosixFd,Fabric,RuntimeIpc
@@ -101,6 +102,8 @@
  *                       /dev/shm/gpuipc-UID
  *   GPUIPC_TRUST        whose processes are trusted: same-user (the default),
  *                       token (who holds the handle), or uids with commas
+ *   GPUIPC_HOST_ID      which host this is, by 32 hex digits or any name, where the
+ *                       kernel's boot id does not say it; the same on both sides
  *   GPUIPC_LOG          log lines on stderr: error, warn, info, debug, trace or
  *                       off, the default; gpuipc_log_set goes before it
  *
@@ -894,7 +897,7 @@ typedef union gpuipc_slot {
 // | 72 | segment_index, segment_count | u32, u32 | 0, 1 for a window inside one allocation |
 // | 80 | device_uuid | 16 B | the GPU that holds the memory; 0 for host memory |
 // | 96 | process_id | 16 B | random, one a process |
-// | 112 | host_id | 16 B | the kernel's boot id |
+// | 112 | host_id | 16 B | the kernel's boot id or what stands for it; zeros where unknown |
 // | 128 | pid, pid_namespace, net_namespace | 3 x u32 | for messages; never an identity |
 // | 140 | fabric_clique | u32 | from NVML; 0 where unknown |
 // | 144 | fabric_cluster | 16 B | zero where there is no domain |

@@ -277,7 +277,8 @@ fn importers_that_go_wrong_fail_their_trials_and_not_the_doctor() {
 #[test]
 fn few_descriptors_are_shown_as_the_cause() {
     let place = Place::new();
-    for (limit, code) in [(8, 1), (12, 1), (40, 0)] {
+    // At 12 there is no room for the broker, and the driver alone shares legacy memory.
+    for (limit, code) in [(8, 1), (12, 0), (40, 0)] {
         let doctor = doctor(&place, &["--driver", "emulated"]);
         let mut shell = Command::new("sh");
         shell
@@ -459,10 +460,11 @@ fn a_user_without_a_number_learns_what_to_set() {
 #[test]
 fn what_a_sandbox_refuses_is_told_with_its_cure() {
     let place = Place::new();
-    let doctor = doctor(&place, &["--driver", "emulated"]);
+    // The emulated driver would grow files itself.
+    let mut plain = doctor(&place, &["--driver", "cuda"]);
+    plain.env("GPUIPC_LIBCUDA", "/nonexistent");
     let small = ["sh", "-c", "ulimit -f 1000 && exec \"$0\" \"$@\""];
-    let (ended, report) = run_inside(&small, doctor.get_program(), &doctor);
-    assert_eq!(report["works"].as_bool(), Some(true), "{ended:?}");
+    let (_, report) = run_inside(&small, plain.get_program(), &plain);
     let table = check(&report, "export table");
     assert_eq!(table["verdict"], "no", "{table}");
     assert!(contains(&table["found"], "RLIMIT_FSIZE"), "{table}");
@@ -474,6 +476,7 @@ fn what_a_sandbox_refuses_is_told_with_its_cure() {
         "-c",
         "mount -t tmpfs none /proc/sys && exec \"$0\" \"$@\"",
     ];
+    let doctor = doctor(&place, &["--driver", "emulated"]);
     let Some((ended, report)) = inside(&no_boot_id, &doctor) else {
         return;
     };
