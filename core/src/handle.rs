@@ -74,7 +74,7 @@ layout! {
         device_uuid: [u8; 16],
         #[at(96)] #[plain(ProcessId)] /// The exporter.
         process_id: [u8; 16],
-        #[at(112)] #[plain(HostId)] /// The exporter's host.
+        #[at(112)] #[plain(HostId)] /// The exporter's host: the kernel's boot id or what stands for it; zeros where unknown.
         host_id: [u8; 16],
         #[at(128)] #[plain(u32)] /// The exporter's pid in its own namespace. For messages; it identifies nobody by itself.
         pid: u32,

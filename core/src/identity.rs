@@ -79,7 +79,8 @@ pub struct ProcessId(pub [u8; 16]);
 
 hex_name!(ProcessId);
 
-/// One boot of a host's kernel (`/proc/sys/kernel/random/boot_id`), which its containers share.
+/// One boot of a host's kernel (`/proc/sys/kernel/random/boot_id`), which most of its containers
+/// share, or what a user said in its place; zeros where neither is known.
 #[repr(transparent)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub [u8; 16]);

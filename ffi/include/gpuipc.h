@@ -114,7 +114,8 @@
  * every library of the same ABI version that is not older than its header.
  * The handle's format has a version of its own: see CHANGELOG.md.
  *
- * Environment, read by gpuipc_open:
+ * Environment, read by gpuipc_open; not by a program with more rights than its caller
+ * (setuid, setgid, file capabilities: AT_SECURE):
  *   GPUIPC_LIBCUDA      the driver's library; default libcuda.so.1
  *   GPUIPC_TYPES        types that an import tries, in order: RuntimeIpc, PosixFd,
  *                       Fabric, with commas; default PosixFd,Fabric,RuntimeIpc
@@ -123,6 +124,8 @@
  *                       /dev/shm/gpuipc-UID
  *   GPUIPC_TRUST        whose processes are trusted: same-user (the default),
  *                       token (who holds the handle), or uids with commas
+ *   GPUIPC_HOST_ID      which host this is, by 32 hex digits or any name, where the
+ *                       kernel's boot id does not say it; the same on both sides
  *   GPUIPC_LOG          log lines on stderr: error, warn, info, debug, trace or
  *                       off, the default; gpuipc_log_set goes before it
  *

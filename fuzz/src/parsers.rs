@@ -111,7 +111,7 @@ fn settings(text: &str) {
     let names = ["GPUIPC_TYPES", "GPUIPC_TIMEOUT_MS", "GPUIPC_TRUST"];
     let value_of = |variable: &str| {
         let at = names.iter().position(|name| *name == variable)?;
-        text.lines().nth(at).map(str::to_owned)
+        text.lines().nth(at).map(std::ffi::OsString::from)
     };
     match fuzzing::settings(value_of) {
         Ok((types, timeout, trust)) => {
@@ -138,7 +138,7 @@ fn settings(text: &str) {
             ];
             let again = fuzzing::settings(|variable| {
                 let at = names.iter().position(|name| *name == variable)?;
-                Some(plain[at].clone())
+                Some(plain[at].clone().into())
             });
             let (again_types, again_timeout, again_trust) = again.expect("it was understood");
             assert_eq!((again_types, again_timeout), (types.clone(), timeout));

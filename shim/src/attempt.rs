@@ -147,9 +147,10 @@ reasons! {
     /// Options or `GPUIPC_TYPES` exclude the type.
     NotAllowed: "this type is excluded by the options or by GPUIPC_TYPES",
         "allow the type";
-    /// The handle comes from another host.
-    OtherHost: "the exporter runs on another host, where only a fabric handle can work",
-        "create the memory with CU_MEM_HANDLE_TYPE_FABRIC and run the IMEX service on both hosts";
+    /// The handle comes from another host, or host ids do not show that it does not.
+    OtherHost: "the exporter runs on another host, or in a container with a boot id of its own or none: only a fabric handle can work",
+        "on one host give GPUIPC_HOST_ID the same value in both processes; else create the memory with CU_MEM_HANDLE_TYPE_FABRIC \
+         and run the IMEX service on both hosts";
     /// The exporting process has ended, or shut its broker down.
     ExporterGone: "the exporting process has ended or has shut its broker down",
         "keep the exporter and its offer alive until every importer has imported";

@@ -278,13 +278,6 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(step: &'static str, error: &std::io::Error) -> Self {
-        Self::Os {
-            step,
-            errno: error.raw_os_error().unwrap_or(0),
-        }
-    }
-
     /// The number that C sees.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -37,7 +37,7 @@ pub fn word_of_proc(text: &str, name: &str, at: usize) -> Option<u32> {
 /// # Errors
 /// [`Error::Setting`].
 pub fn settings(
-    value_of: impl Fn(&str) -> Option<String>,
+    value_of: impl Fn(&str) -> Option<std::ffi::OsString>,
 ) -> Result<(Vec<HandleType>, Duration, Trust), Error> {
     let settings = Settings::parse(value_of)?;
     Ok((settings.types.to_vec(), settings.timeout, settings.trust))

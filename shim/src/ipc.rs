@@ -43,13 +43,14 @@ struct Inner {
 impl Ipc {
     /// Initializes the driver (`cuInit`) and reads the environment
     /// (`GPUIPC_TYPES`, `GPUIPC_TIMEOUT_MS`, `GPUIPC_SOCKET_DIR`,
-    /// `GPUIPC_TRUST`). Creates no context and starts no thread.
+    /// `GPUIPC_TRUST`, `GPUIPC_HOST_ID`), but not in a program with more rights than
+    /// its caller. Creates no context and starts no thread.
     ///
     /// # Errors
     /// [`Error::Driver`] if `cuInit` fails, [`Error::Setting`] for an
     /// environment variable that says nothing sensible, [`Error::Forked`] in a
     /// process forked from one that had used the library, [`Error::Os`] if the
-    /// host's boot id cannot be read.
+    /// kernel gives no random bytes.
     pub fn new(driver: Driver) -> Result<Self, Error> {
         Self::with_options(driver, &IpcOptions::default())
     }

@@ -73,6 +73,7 @@ pub mod fuzzing;
 mod identity;
 mod import;
 mod ipc;
+mod losses;
 mod mapping;
 mod mem;
 pub mod multicast;
@@ -99,15 +100,15 @@ pub use gpuipc_core::{
     TypeFlags,
 };
 pub use gpuipc_sys as sys;
-pub use identity::is_forked;
+pub use identity::{host_id, is_forked};
 pub use import::can_import::{Outlook, Verdict};
 pub use import::devices::DeviceId;
 pub use import::window::check_window;
 pub use ipc::Ipc;
 pub use mem::{GpuIpcMem, Liveness, Used};
 pub use options::{
-    Access, DEFAULT_TIMEOUT, ExportOptions, ImportOptions, IpcOptions, SOCKET_DIR_VARIABLE,
-    TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
+    Access, DEFAULT_TIMEOUT, ExportOptions, HOST_ID_VARIABLE, ImportOptions, IpcOptions,
+    SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
 };
 pub use registered::RegisteredMemory;
 pub use reservation::Reservation;

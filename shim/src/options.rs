@@ -6,6 +6,8 @@ use crate::import::devices::DeviceId;
 use crate::reservation::{Place, Reservation};
 use core::sync::atomic::AtomicBool;
 use gpuipc_core::{HandleType, TypeFlags, TypeList};
+use gpuipc_sys::environment;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,11 @@ pub const SOCKET_DIR_VARIABLE: &str = "GPUIPC_SOCKET_DIR";
 /// The environment variable that says whom broker and importer trust:
 /// `same-user`, `token`, or uids such as `1000,1001`.
 pub const TRUST_VARIABLE: &str = "GPUIPC_TRUST";
+
+/// The environment variable that says which host this is, in place of the kernel's boot
+/// id: 32 hex digits, or any name. Processes of one host that see different boot ids, or
+/// none, share memory once all have the same value.
+pub const HOST_ID_VARIABLE: &str = "GPUIPC_HOST_ID";
 
 /// How long an import may wait if nobody says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,13 +72,13 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn from_environment() -> Result<Self, Error> {
-        Self::parse(|variable| {
-            std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned())
-        })
+        Self::parse(environment::variable)
     }
 
-    pub(crate) fn parse(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        let given = |variable| value_of(variable).filter(|value| !value.is_empty());
+    pub(crate) fn parse(value_of: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
+        let bytes = |variable| value_of(variable).filter(|value| !value.is_empty());
+        // What is no text is no value that any of these can have.
+        let given = |variable| bytes(variable).map(|value| value.to_string_lossy().into_owned());
         let types = match given(TYPES_VARIABLE) {
             None => DEFAULT_ORDER.into_iter().collect(),
             Some(value) => parse_types(&value).ok_or(Error::Setting {
@@ -103,7 +110,7 @@ impl Settings {
         Ok(Self {
             types,
             timeout,
-            socket_dir: given(SOCKET_DIR_VARIABLE).map(PathBuf::from),
+            socket_dir: bytes(SOCKET_DIR_VARIABLE).map(PathBuf::from),
             trust,
             experimental_multicast: false,
             spare_descriptor: false,
@@ -369,6 +376,7 @@ fn distinct(types: &[HandleType]) -> TypeList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Settings, Error> {
         let pairs: Vec<(String, String)> = pairs
@@ -379,8 +387,19 @@ mod tests {
             pairs
                 .iter()
                 .find(|(key, _)| key == variable)
-                .map(|(_, value)| value.clone())
+                .map(|(_, value)| value.into())
         })
+    }
+
+    #[test]
+    fn a_folder_keeps_its_bytes() {
+        let folder = OsString::from_vec(b"/tmp/\xff\xfe".to_vec());
+        let value = |variable: &str| (variable == SOCKET_DIR_VARIABLE).then(|| folder.clone());
+        let settings = Settings::parse(value).expect("a valid folder");
+        assert_eq!(settings.socket_dir, Some(PathBuf::from(&folder)));
+        // Nothing else takes such a value.
+        let value = |variable: &str| (variable == TRUST_VARIABLE).then(|| folder.clone());
+        assert!(Settings::parse(value).is_err());
     }
 
     #[test]

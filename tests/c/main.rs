@@ -12,6 +12,7 @@ mod examples;
 mod header;
 mod mpi;
 mod programs;
+mod rights;
 mod symbols;
 
 use gpuipc_tests::skip;

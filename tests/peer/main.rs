@@ -32,7 +32,7 @@
 //! | `calls-all` | `ok SYMBOL=USES ..` of every driver call that was used |
 //! | `capture here\|thread FLAGS MODE`, `capture-end`, `synchronize` | `ok` once a stream of device 0 captures, in this thread or one of its own; `ok CODE` of its end, of `cuCtxSynchronize` |
 //! | `context none\|DEVICE`, `current` | `ok` |
-//! | `nofile SOFT`, `fill-fds`, `free-fds` | `ok` |
+//! | `nofile SOFT`, `fsize SOFT`, `fill-fds`, `free-fds` | `ok` |
 //! | `fork` | `ok` and what the child saw |
 //! | `room COUNT` | `ok`: fills the table but for so many descriptors |
 //! | `log [panics]`, `log-lines` | keeps warnings, or panics at every line of the broker's thread; `ok` and the warnings |
@@ -471,14 +471,18 @@ impl Peer {
                     .map_err(Error::from)?;
                 Ok(format!("{current:?}{device:?}"))
             }
-            "nofile" => {
+            "nofile" | "fsize" => {
                 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-                let maximum = getrlimit(Resource::Nofile).maximum;
+                let resource = match command.as_str() {
+                    "nofile" => Resource::Nofile,
+                    _ => Resource::Fsize,
+                };
+                let maximum = getrlimit(resource).maximum;
                 let limit = Rlimit {
                     current: Some(word(words)?),
                     maximum,
                 };
-                let changed = gpuipc_emulated::change_limit(|| setrlimit(Resource::Nofile, limit));
+                let changed = gpuipc_emulated::change_limit(|| setrlimit(resource, limit));
                 changed.map_err(|_| NotOk::from("setrlimit"))?;
                 Ok(String::new())
             }

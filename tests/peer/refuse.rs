@@ -54,12 +54,25 @@ const SHARED_MMAP: Call = Call {
     only: Some((3, Value::Bit(libc::MAP_SHARED.cast_unsigned()))),
 };
 
-/// `setsockopt` of SO_PASSRIGHTS, which kernels before 6.16 do not know.
-const PASSRIGHTS: Call = Call {
-    name: "passrights",
-    number: libc::SYS_setsockopt,
-    only: Some((2, Value::All(83))),
-};
+/// Calls with one argument of a certain value, of that index.
+const CALLS_WITH: &[Call] = &[
+    // SO_PASSRIGHTS, which kernels before 6.16 do not know.
+    with("passrights", libc::SYS_setsockopt, 2, 83),
+    with("wipe-on-fork", libc::SYS_madvise, 2, 18),
+    with("add-seals", libc::SYS_fcntl, 1, 1033),
+    with("get-seals", libc::SYS_fcntl, 1, 1034),
+    // The length of the address of a broker's abstract name.
+    with("bind-abstract", libc::SYS_bind, 2, 42),
+    with("connect-abstract", libc::SYS_connect, 2, 42),
+];
+
+const fn with(name: &'static str, number: libc::c_long, argument: u32, value: u32) -> Call {
+    Call {
+        name,
+        number,
+        only: Some((argument, Value::All(value))),
+    }
+}
 
 /// Makes system calls fail with this errno, in all threads and for good;
 /// `names` has a `+` between two. Gives those that this machine has.
@@ -69,7 +82,8 @@ pub(crate) fn refuse(names: &str, errno: u32) -> Result<String, NotOk> {
         let all = CALLS
             .iter()
             .chain(OLD_CALLS)
-            .chain([&SHARED_MMAP, &PASSRIGHTS]);
+            .chain(CALLS_WITH)
+            .chain([&SHARED_MMAP]);
         known.extend(all.filter(|call| call.name == name));
     }
     for call in &known {

@@ -3,24 +3,15 @@
 use crate::PROGRAM;
 use crate::broker::connect_to;
 use gpuipc_core::Request;
-use gpuipc_tests::{Peer, Scratch, forge, skip};
+use gpuipc_tests::{ForEveryone, Peer, Scratch, forge};
 use std::io::Write as _;
 use std::time::Duration;
 
 const LEN: u64 = 2 << 20;
 
-/// A copy of the helper program that every user may run, and its folder.
-fn program_for_everyone(scratch: &Scratch) -> String {
-    use std::os::unix::fs::PermissionsExt;
-    let path = scratch.path().join("peer");
-    std::fs::copy(PROGRAM, &path).expect("a copy");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
-    path.to_string_lossy().into_owned()
-}
-
-fn as_user(scratch: &Scratch, program: &str, uid: u32, trust: &str) -> Peer {
+fn as_user(scratch: &Scratch, program: &ForEveryone, uid: u32, trust: &str) -> Peer {
     use std::os::unix::process::CommandExt;
-    Peer::start_with(program, scratch, |command| {
+    Peer::start_with(&program.program().to_string_lossy(), scratch, |command| {
         command
             .uid(uid)
             .gid(uid)
@@ -34,14 +25,13 @@ const SOMEONE: u32 = 12345;
 
 /// What becomes of an import from one user's process by another's, with each
 /// side's policy: `ok`, or the attempt that failed.
-fn between_users(exporter: (u32, &str), importer: (u32, &str)) -> String {
+fn between_users(program: &ForEveryone, exporter: (u32, &str), importer: (u32, &str)) -> String {
     let scratch = Scratch::new();
-    let program = program_for_everyone(&scratch);
-    let mut exporter = as_user(&scratch, &program, exporter.0, exporter.1);
+    let mut exporter = as_user(&scratch, program, exporter.0, exporter.1);
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     exporter.ok(&format!("fill {buffer} 41"));
     let (_, handle) = exporter.export(buffer, 0, LEN);
-    let mut importer = as_user(&scratch, &program, importer.0, importer.1);
+    let mut importer = as_user(&scratch, program, importer.0, importer.1);
     let answer = importer.ask(&format!(
         "import {}",
         gpuipc_tests::to_hex(&handle.encode())
@@ -54,20 +44,15 @@ fn between_users(exporter: (u32, &str), importer: (u32, &str)) -> String {
     answer.split(' ').nth(2).expect("the attempts").to_owned()
 }
 
-fn can_be_other_users() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skip("only root can start processes of other users");
-    }
-    root
+/// The helper program for all users that the tests are.
+fn program() -> Option<ForEveryone> {
+    ForEveryone::copy(PROGRAM, NOBODY)
 }
 
 #[test]
 fn both_sides_refuse_another_user() {
-    if !can_be_other_users() {
-        return;
-    }
-    let import = |exporter, importer| between_users((exporter, ""), (importer, ""));
+    let Some(program) = program() else { return };
+    let import = |exporter, importer| between_users(&program, (exporter, ""), (importer, ""));
     assert_eq!(import(SOMEONE, SOMEONE), "ok");
     assert_eq!(import(NOBODY, NOBODY), "ok");
     // The importer does not give its token to another user's process.
@@ -79,31 +64,32 @@ fn both_sides_refuse_another_user() {
 
 #[test]
 fn other_users_are_served_once_both_sides_trust_them() {
-    if !can_be_other_users() {
-        return;
-    }
-    assert_eq!(between_users((SOMEONE, "65534"), (NOBODY, "12345")), "ok");
-    assert_eq!(between_users((SOMEONE, ""), (0, "12345")), "ok");
-    assert_eq!(between_users((SOMEONE, "token"), (NOBODY, "token")), "ok");
+    let Some(program) = program() else { return };
+    assert_eq!(
+        between_users(&program, (SOMEONE, "65534"), (NOBODY, "12345")),
+        "ok"
+    );
+    assert_eq!(between_users(&program, (SOMEONE, ""), (0, "12345")), "ok");
+    assert_eq!(
+        between_users(&program, (SOMEONE, "token"), (NOBODY, "token")),
+        "ok"
+    );
     // One side alone is not enough.
     assert_eq!(
-        between_users((SOMEONE, ""), (NOBODY, "token")),
+        between_users(&program, (SOMEONE, ""), (NOBODY, "token")),
         "PosixFd/broker-request/UserRefused"
     );
     assert_eq!(
-        between_users((SOMEONE, "token"), (NOBODY, "")),
+        between_users(&program, (SOMEONE, "token"), (NOBODY, "")),
         "PosixFd/broker-connect/NotTrusted"
     );
 }
 
 #[test]
 fn too_many_descriptors_in_flight_make_the_broker_busy_and_nothing_worse() {
-    if !can_be_other_users() {
-        return;
-    }
+    let Some(program) = program() else { return };
     // An ordinary user's descriptors in flight are limited by its table's size.
     let scratch = Scratch::new();
-    let program = program_for_everyone(&scratch);
     let mut exporter = as_user(&scratch, &program, SOMEONE, "");
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     exporter.ok(&format!("fill {buffer} 42"));

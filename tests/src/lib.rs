@@ -18,7 +18,7 @@ pub struct Readme;
 
 pub use handles::{LEGACY_SEED, VMM_SEED, all_types, by_broker_alone, out_of_reach};
 pub use peer::{Imported, Peer, Refused, stop};
-pub use scratch::Scratch;
+pub use scratch::{ForEveryone, Scratch};
 
 use gpuipc_core::{GpuIpcMemHandle, HANDLE_BYTES};
 

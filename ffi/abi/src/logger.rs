@@ -4,6 +4,7 @@
 
 use crate::callback;
 use crate::failure::Failure;
+use gpuipc::sys::environment::variable;
 use gpuipc::{Error, Status};
 use log::{LevelFilter, Log, Metadata, Record};
 use std::io::Write;
@@ -69,8 +70,7 @@ fn take_lines() -> bool {
 
 /// Logs to stderr if `GPUIPC_LOG` asks for it and the host has no callback.
 pub(crate) fn install() -> Result<(), Error> {
-    let level =
-        level(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()))?;
+    let level = level(variable(VARIABLE).map(|value| value.to_string_lossy().into_owned()))?;
     let host = HOST.read().unwrap_or_else(PoisonError::into_inner);
     if level != LevelFilter::Off && host.is_none() && take_lines() {
         log::set_max_level(level);

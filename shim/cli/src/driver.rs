@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::output::Failure;
+use gpuipc::sys::environment::variable;
 use gpuipc::{DeviceId, Driver, Memory};
 use std::ffi::OsString;
 
@@ -164,7 +165,7 @@ pub(crate) fn switch_emulated_fabric_on() {
 }
 
 fn emulated_fabric() -> Option<OsString> {
-    std::env::var_os(FABRIC_VARIABLE).filter(|name| !name.is_empty())
+    variable(FABRIC_VARIABLE).filter(|name| !name.is_empty())
 }
 
 impl Opened {
@@ -218,7 +219,7 @@ impl Opened {
         );
         let library = match self.kind {
             Kind::Emulated => "the emulated driver".to_owned(),
-            Kind::Cuda => std::env::var_os(gpuipc::sys::LIBRARY_VARIABLE)
+            Kind::Cuda => variable(gpuipc::sys::LIBRARY_VARIABLE)
                 .filter(|name| !name.is_empty())
                 .map_or_else(
                     || gpuipc::sys::DEFAULT_LIBRARY.to_owned(),

@@ -5,7 +5,7 @@ use crate::output::{Failure, line};
 use crate::together::Together;
 use crate::{size, table};
 use gpuipc::GpuIpcMemHandle;
-use gpuipc::core::Attributes;
+use gpuipc::core::{Attributes, HostId};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -76,21 +76,22 @@ fn or_none(names: &[&str]) -> String {
     }
 }
 
-/// The kernel's boot id here; empty where /proc does not say.
-fn this_host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .unwrap_or_default()
-        .trim()
-        .replace('-', "")
+/// Whether a handle is of this host; `None` where one of the two has no host id.
+fn is_of_this_host(handle: &GpuIpcMemHandle) -> Option<bool> {
+    let (its, own) = (handle.host_id(), gpuipc::host_id().ok()?);
+    let none = HostId::default();
+    (its != none && own != none).then_some(its == own)
 }
 
 fn rows(handle: &GpuIpcMemHandle) -> Vec<[String; 2]> {
     let window = handle.window();
     let host = handle.host_id().to_string();
-    let where_it_is = if host == this_host() {
-        "this host"
-    } else {
-        "another host, or another boot of this one"
+    let where_it_is = match is_of_this_host(handle) {
+        Some(true) => "this host",
+        Some(false) => {
+            "another host, another boot of this one, or a container with a boot id of its own"
+        }
+        None => "unknown: the exporter or this process has no host id",
     };
     let mut rows = Vec::new();
     let mut row = |name: &str, text: String| rows.push([name.to_owned(), text]);
@@ -197,7 +198,7 @@ fn json_of(handle: &GpuIpcMemHandle) -> Value {
         "num_devices": handle.num_devices(),
         "process_id": handle.process_id().to_string(),
         "host_id": handle.host_id().to_string(),
-        "this_host": handle.host_id().to_string() == this_host(),
+        "this_host": is_of_this_host(handle),
         "pid": handle.pid(),
         "pid_namespace": handle.pid_namespace(),
         "net_namespace": handle.net_namespace(),

@@ -1,6 +1,7 @@
 //! The library's log on stderr, switched on by `GPUIPC_LOG`.
 
 use crate::output::Failure;
+use gpuipc::sys::environment::variable;
 use log::{LevelFilter, Log, Metadata, Record};
 use std::io::Write;
 
@@ -35,7 +36,7 @@ impl Log for Stderr {
 
 /// Starts the log if the variable asks for it.
 pub(crate) fn start() -> Result<(), Failure> {
-    let Some(value) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
+    let Some(value) = variable(VARIABLE).filter(|value| !value.is_empty()) else {
         return Ok(());
     };
     let level: LevelFilter = value

@@ -11,7 +11,9 @@ use crate::options::Trust;
 use crate::private_fd::PrivateFd;
 use crate::sys::{CuDevicePtr, CuResult};
 use crate::wait::{Ended, Wait};
-use gpuipc_core::{Endpoint, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket};
+use gpuipc_core::{
+    Endpoint, HostId, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::connect;
@@ -44,6 +46,8 @@ pub(crate) enum Answer {
 /// How brokers are looked for, and whom to believe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach<'a> {
+    /// The broker's, by the handle.
+    pub(crate) host: HostId,
     /// `GPUIPC_SOCKET_DIR`.
     pub(crate) socket_dir: Option<&'a Path>,
     pub(crate) trust: &'a Trust,
@@ -342,7 +346,7 @@ fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line
                 Err(Ended::TimedOut) if !busy.is_empty() => return Err(full_backlog()),
                 Err(ended) => return Err(unfinished(Step::BrokerConnect, ended)),
             }
-            let line = match connect_under(name.as_ref(), endpoint, reach.trust) {
+            let line = match connect_under(name.as_ref(), endpoint, reach) {
                 Ok(line) => line,
                 Err(Errno::AGAIN) => {
                     busy.push(name);
@@ -382,13 +386,13 @@ fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line
 fn connect_under(
     folder: Option<&Folder>,
     endpoint: Endpoint,
-    trust: &Trust,
+    reach: Reach<'_>,
 ) -> Result<Line, Errno> {
     let line = Line::new()?;
     loop {
         let connected = match folder {
             None => connect(&line, &abstract_address(endpoint)?),
-            Some(folder) => folder.connect(&line, endpoint, trust),
+            Some(folder) => folder.connect(&line, endpoint, reach.host, reach.trust),
         };
         match connected {
             Err(Errno::INTR) => {}

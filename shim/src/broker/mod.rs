@@ -27,6 +27,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::export::ledger::{Entry, Ledger};
 use crate::identity;
+use crate::losses;
 use crate::options::{Settings, Trust};
 use crate::private_fd::File;
 use bell::Bell;
@@ -133,20 +134,14 @@ impl Broker {
             Ok(_) => news.push((Level::Debug, format!("serving as {endpoint}"))),
             Err(loss) => {
                 names.file = None;
-                news.push((
-                    Level::Warn,
-                    format!(
-                        "there is no broker: {loss}; what needs none is exported: legacy and fabric \
-                         handles, and descriptors that stay open, for importers that may ptrace this \
-                         process"
-                    ),
-                ));
+                let told = losses::text(&losses::BROKER, loss);
+                news.extend(told.map(|text| (Level::Warn, text)));
             }
         }
         let ledger = Ledger::create()
             .inspect_err(|error| {
-                let text = format!("no ledger, offers are proven by the broker alone: {error}");
-                news.push((Level::Info, text));
+                let told = losses::text(&losses::TABLE, error);
+                news.extend(told.map(|text| (Level::Warn, text)));
             })
             .ok();
         Ok(Self {

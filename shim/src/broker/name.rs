@@ -3,15 +3,16 @@
 //!
 //! Both end in the endpoint's 32 hex digits, which are random, so that nobody
 //! can take a name before its owner. The file's name begins with the host's
-//! boot id, so that in a folder shared between hosts each cleans up after
+//! id, so that in a folder shared between hosts each cleans up after
 //! itself alone.
 
 use super::peer::{may_own_folder, trusts_user};
 use super::socket::{Line, Listener, new_socket};
 use crate::error::Error;
+use crate::identity;
 use crate::options::Trust;
 use core::fmt;
-use gpuipc_core::Endpoint;
+use gpuipc_core::{Endpoint, HostId};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, linkat, lstat, openat, statat,
     unlinkat,
@@ -162,11 +163,12 @@ impl Folder {
         &self,
         line: &Line,
         endpoint: Endpoint,
+        host: HostId,
         trust: &Trust,
     ) -> Result<(), Errno> {
         let folder = self.look(trust)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let name = name_of(endpoint).map_err(|_| Errno::NOENT)?;
+        let name = name_of(endpoint, host);
         let socket = openat(&folder.fd, &name, flags, Mode::empty())?;
         let stat = fstat(&socket)?;
         if !is_socket(&stat) || !trusts_user(trust, stat.st_uid) {
@@ -230,8 +232,8 @@ impl Folder {
                 owner: None,
             }
         };
-        let no_host = |_| failed("boot id")(Errno::NOENT);
-        let name = name_of(endpoint).map_err(no_host)?;
+        let host = identity::host_id().map_err(|_| failed("host id")(Errno::INVAL))?;
+        let name = name_of(endpoint, host);
         // Bound under a name that no importer looks up and no sweep touches,
         // and linked to its own once it listens: a name that refuses is always
         // a dead one, and a link never takes the place of another's name.
@@ -242,7 +244,9 @@ impl Folder {
             )(Errno::NAMETOOLONG));
         }
         let folder = self.make(trust)?;
-        folder.sweep();
+        if host != HostId::default() {
+            folder.sweep(host);
+        }
         let socket = new_socket(SocketType::SEQPACKET).map_err(failed("socket"))?;
         let listener = Listener::new(socket, false);
         // Who may connect; whoever does is asked for the token all the same.
@@ -369,9 +373,10 @@ impl Open<'_> {
         rustix::fs::chmod(path, mode)
     }
 
-    /// Removes the names of this host's brokers that are no more. Best effort.
-    fn sweep(&self) {
-        let Ok(boot) = boot_prefix() else { return };
+    /// Removes the names of this host's brokers that are no more. Best effort. Not for
+    /// who has no host id: names of all hosts that have none begin alike.
+    fn sweep(&self, host: HostId) {
+        let prefix = prefix(host);
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(entries) = openat(&self.fd, ".", flags, Mode::empty())
             .and_then(|folder| rustix::fs::Dir::read_from(&folder))
@@ -382,7 +387,7 @@ impl Open<'_> {
             let Ok(name) = entry.file_name().to_str() else {
                 continue;
             };
-            let Some(early) = kind_of_name(name, &boot) else {
+            let Some(early) = kind_of_name(name, &prefix) else {
                 continue;
             };
             let Ok(stat) = statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) else {
@@ -402,12 +407,12 @@ impl Open<'_> {
 
 /// Whether this is a broker's name of this host, and then whether it is an early one.
 /// Nothing else is ever touched.
-fn kind_of_name(name: &str, boot: &str) -> Option<bool> {
+fn kind_of_name(name: &str, prefix: &str) -> Option<bool> {
     let (early, name) = match name.strip_prefix('.') {
         Some(rest) => (true, rest),
         None => (false, name),
     };
-    let endpoint = name.strip_prefix(boot)?.strip_prefix('-')?;
+    let endpoint = name.strip_prefix(prefix)?.strip_prefix('-')?;
     let is_endpoint =
         endpoint.len() == 32 && endpoint.chars().all(|digit| digit.is_ascii_hexdigit());
     is_endpoint.then_some(early)
@@ -445,15 +450,14 @@ fn is_dead(path: &Path) -> bool {
         .all(|kind| refuses(kind) == Err(Errno::CONNREFUSED))
 }
 
-/// The host's boot id as the beginning of a file name: its first 32 bits.
-fn boot_prefix() -> Result<String, Error> {
-    let host = crate::identity::host_id()?;
-    Ok(host.to_string().chars().take(8).collect())
+/// The host's id as the beginning of a file name: its first 32 bits.
+fn prefix(host: HostId) -> String {
+    host.to_string().chars().take(8).collect()
 }
 
-/// A broker's name in its folder.
-fn name_of(endpoint: Endpoint) -> Result<String, Error> {
-    Ok(format!("{}-{endpoint}", boot_prefix()?))
+/// The name in its folder of a broker on this host.
+fn name_of(endpoint: Endpoint, host: HostId) -> String {
+    format!("{}-{endpoint}", prefix(host))
 }
 
 /// A socket's name in the file system, removed on drop.
@@ -486,7 +490,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if crate::identity::is_forked() {
+        if identity::is_forked() {
             return;
         }
         if let Err(errno) = self.remove()
@@ -507,7 +511,7 @@ mod tests {
     use super::*;
 
     fn random() -> Endpoint {
-        Endpoint(crate::identity::random_bytes().expect("random bytes"))
+        Endpoint(identity::random_bytes().expect("random bytes"))
     }
 
     #[test]

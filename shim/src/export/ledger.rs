@@ -23,8 +23,9 @@ use gpuipc_core::{LedgerEntry, TABLE_ENTRY_BYTES as SLOT_BYTES, TableEntry, Tick
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::io::pread;
+use rustix::io::{Errno, pread};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +34,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SLOTS: u32 = 65_536;
 const BYTES: usize = SLOTS as usize * SLOT_BYTES;
 
-/// The seals of a ledger. What lacks one of them, or has another length, is none.
+/// The seals of a ledger. What lacks one of them, or has another length, is none. The
+/// kernel adds one against execution (vm.memfd_noexec).
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE)
@@ -69,8 +71,18 @@ struct Free {
 impl Ledger {
     pub(crate) fn create() -> Result<Arc<Self>, Error> {
         let os = |step| move |errno| Error::os(step, errno);
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < BYTES as u64) {
+            // Growing the file would bring SIGXFSZ, which ends the process.
+            return Err(os("ftruncate of the ledger (RLIMIT_FSIZE)")(Errno::FBIG));
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd: OwnedFd = memfd_create(NAME, flags).map_err(os("memfd_create"))?;
+        // What a machine with vm.memfd_noexec asks for; Linux before 6.3 does not know it.
+        let fd: OwnedFd = match memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => memfd_create(NAME, flags),
+            made => made,
+        }
+        .map_err(os("memfd_create"))?;
         ftruncate(&fd, BYTES as u64).map_err(os("ftruncate of the ledger"))?;
         let stat = fstat(&fd).map_err(os("fstat of the ledger"))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -101,8 +113,8 @@ impl Ledger {
         };
         // SAFETY: the mapping made above; a forked child neither reads nor
         // clears its parent's slots (`identity::is_forked` comes first).
-        unsafe { rustix::mm::madvise(mapped, BYTES, Advice::LinuxDontFork) }
-            .map_err(os("madvise(MADV_DONTFORK) of the ledger"))?;
+        // Where that is refused it has them, and leaves them alone all the same.
+        let _ = unsafe { rustix::mm::madvise(mapped, BYTES, Advice::LinuxDontFork) };
         fcntl_add_seals(ledger.fd.as_fd(), SEALS).map_err(os("seals of the ledger"))?;
         Ok(Arc::new(ledger))
     }
@@ -164,8 +176,12 @@ pub(crate) fn maker_of_entry(
     allocation_id: u64,
     entry: &LedgerEntry,
 ) -> rustix::io::Result<Option<u32>> {
-    if fcntl_get_seals(ledger) != Ok(SEALS) {
-        return Ok(None);
+    match fcntl_get_seals(ledger) {
+        Ok(seals) if seals.contains(SEALS) => {}
+        // Of no file in memory.
+        Ok(_) | Err(Errno::INVAL) => return Ok(None),
+        // A filter that forbids to ask says nothing about the file.
+        Err(errno) => return Err(errno),
     }
     let stat = fstat(ledger)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -187,7 +203,7 @@ pub(crate) fn maker_of_entry(
 impl Drop for Ledger {
     fn drop(&mut self) {
         if identity::is_forked() {
-            // Not mapped in a child.
+            // The mapping is the parent's, if the child has it at all.
             return;
         }
         let address = self.words.as_ptr().cast_mut().cast();

@@ -10,6 +10,7 @@
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::context;
+use crate::identity::Host;
 use crate::import::devices::DeviceId;
 use crate::import::importing::Import;
 use crate::import::slots::{self, Asked, Content, Slots};
@@ -171,7 +172,7 @@ pub(crate) fn hit(
     if !is_shared(handle, options) || !options.more_devices.is_empty() {
         return None;
     }
-    if handle.host_id() != ipc.identity().host {
+    if ipc.identity().host_of(handle) == Host::Other {
         return None;
     }
     let driver = ipc.driver();

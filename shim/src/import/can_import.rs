@@ -168,6 +168,7 @@ impl Import<'_> {
                 if handle.pid() == self.ipc.identity().pid {
                     return Err(Failure::refused(Step::Open, Reason::SamePid));
                 }
+                self.prove_host()?;
                 self.ask_liveness()?;
                 Ok(Verdict::Perhaps)
             }

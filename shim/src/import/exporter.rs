@@ -8,7 +8,7 @@
 
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::broker::{self, Answer, Connection, Foreign, Reach};
-use crate::identity::Identity;
+use crate::identity::{Host, Identity};
 use crate::import::pidfd::{self, Offered, Process};
 use crate::import::window::Window;
 use crate::ipc::Ipc;
@@ -41,6 +41,7 @@ impl<'a> Exporter<'a> {
             .ok_or(Failure::refused(Step::Select, Reason::NoDescriptor))?;
         let settings = ipc.settings();
         let reach = Reach {
+            host: handle.host_id(),
             socket_dir: settings.socket_dir.as_deref(),
             trust: &settings.trust,
             kept: ipc.kept_connections(),
@@ -245,8 +246,15 @@ impl<'a> Exporter<'a> {
             .map(|fd| Ok(Process::behind_socket(fd)))
     }
 
+    /// Namespaces have numbers that mean something on one host only.
+    fn is_this_host(&self) -> bool {
+        self.own.host_of(self.handle) == Host::This
+    }
+
     fn shares_pids(&self) -> bool {
-        self.own.pid_namespace != 0 && self.own.pid_namespace == self.handle.pid_namespace()
+        self.is_this_host()
+            && self.own.pid_namespace != 0
+            && self.own.pid_namespace == self.handle.pid_namespace()
     }
 
     /// Whether an unreachable broker means that the exporter has ended it: in a
@@ -255,7 +263,7 @@ impl<'a> Exporter<'a> {
     /// kernel does not let this process connect, nothing can be said.
     fn is_gone(&self, code: Code) -> bool {
         let network = self.own.net_namespace;
-        if network != 0 && network == self.handle.net_namespace() {
+        if self.is_this_host() && network != 0 && network == self.handle.net_namespace() {
             return code == Code::Os(Errno::CONNREFUSED.raw_os_error());
         }
         let pid = i32::try_from(self.handle.pid())

@@ -2,6 +2,7 @@
 
 use crate::attempt::{Code, Failure, Peers, Reason, Step};
 use crate::driver::{self, AllocationHandle, device_uuid};
+use crate::identity::Host;
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::imported_pool::PooledMapping;
@@ -177,6 +178,7 @@ impl Import<'_> {
     /// still what was offered: after a free, the driver opens whatever lies at
     /// that address now, with success.
     fn open(&self) -> Imported {
+        self.prove_host()?;
         let handle = self.window.first();
         let exporter = self.exporter_to_ask()?;
         let bytes = handle
@@ -230,7 +232,7 @@ impl Import<'_> {
     /// nobody on another host.
     pub(crate) fn exporter_to_ask(&self) -> Result<Option<Exporter<'_>>, Failure> {
         let handle = self.window.first();
-        let is_here = handle.host_id() == self.ipc.identity().host;
+        let is_here = self.ipc.identity().host_of(handle) != Host::Other;
         let exporter = is_here
             .then(|| Exporter::of(handle, self.ipc, self.wait).ok())
             .flatten();
@@ -244,6 +246,19 @@ impl Import<'_> {
         match exporter {
             Some(exporter) => exporter.liveness(self.options.require_live),
             None => Ok(Liveness::Unknown),
+        }
+    }
+
+    /// Before a legacy handle is opened, which on another host can lead to unrelated
+    /// memory: where the host ids do not say that this is the exporter's host, whoever
+    /// answers for the handle's token does.
+    pub(crate) fn prove_host(&self) -> Result<(), Failure> {
+        if self.ipc.identity().host_of(self.window.first()) != Host::Unknown {
+            return Ok(());
+        }
+        match self.liveness(self.exporter_to_ask()?)? {
+            Liveness::Unknown => Err(Failure::refused(Step::Liveness, Reason::OtherHost)),
+            _ => Ok(()),
         }
     }
 

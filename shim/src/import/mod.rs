@@ -23,7 +23,7 @@ use self::window::Window;
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::error::{Error, ImportError};
 use crate::export::offer::Offer;
-use crate::identity;
+use crate::identity::{self, Host};
 use crate::ipc::Ipc;
 use crate::mem::{GpuIpcMem, Liveness, Mapping, Shared, Used};
 use crate::options::ImportOptions;
@@ -168,7 +168,7 @@ pub(crate) fn order_of(
         .map(refused(Reason::NotAllowed))
         .collect();
     order.retain(|handle_type| offered.contains(handle_type));
-    if window.first().host_id() != ipc.identity().host {
+    if ipc.identity().host_of(window.first()) == Host::Other {
         // Before any call: on another host a legacy handle can open unrelated
         // memory, and a broker's name or a pid means nothing.
         attempts.extend(
@@ -194,7 +194,7 @@ pub(crate) fn own_memory(
         return Some(side_by_side(window, |handle| own_offer(ipc, handle)));
     }
     // Another copy of the library in this process has another process id.
-    let is_other_copy = first.host_id() == ipc.identity().host
+    let is_other_copy = ipc.identity().host_of(first) == Host::This
         && Exporter::of(first, ipc, wait).is_ok_and(|exporter| exporter.is_this_process());
     is_other_copy.then(|| {
         side_by_side(window, |handle| {

@@ -11,6 +11,7 @@ use crate::attempt::{Attempt, Code, Failure, Step};
 use crate::driver::{AllocationHandle, Driver};
 use crate::error::{Error, ImportError};
 use crate::export::offer::Offer;
+use crate::identity::Host;
 use crate::import::exporter::Exporter;
 use crate::ipc::Ipc;
 use crate::options::ImportOptions;
@@ -153,7 +154,7 @@ fn reference(
         deadline: Instant::now() + timeout.min(LONGEST_TIMEOUT),
         cancel: options.cancel.clone(),
     };
-    let this_host = handle.host_id() == ipc.identity().host;
+    let this_host = ipc.identity().host_of(handle) != Host::Other;
     let mut order = options
         .types
         .clone()

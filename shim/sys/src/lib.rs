@@ -21,6 +21,7 @@
 
 mod calls;
 mod driver;
+pub mod environment;
 mod load;
 mod types;
 

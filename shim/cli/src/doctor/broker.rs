@@ -3,6 +3,7 @@
 
 use super::check::Check;
 use gpuipc::SOCKET_DIR_VARIABLE;
+use gpuipc::sys::environment::variable;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
@@ -46,7 +47,7 @@ fn abstract_name() -> Check {
 }
 
 fn file_name() -> Check {
-    let given = std::env::var_os(SOCKET_DIR_VARIABLE).filter(|folder| !folder.is_empty());
+    let given = variable(SOCKET_DIR_VARIABLE).filter(|folder| !folder.is_empty());
     let (folder, whose) = match &given {
         Some(folder) => (PathBuf::from(folder), SOCKET_DIR_VARIABLE),
         None => {
@@ -75,13 +76,8 @@ fn file_name() -> Check {
             FILE,
             format!("{shown}: {what}: {}", text(errno)),
             format!(
-                "name a writable folder by {SOCKET_DIR_VARIABLE}, the same for exporter and importer \
-                 (a volume that both containers mount){}",
-                if given.is_some() {
-                    ", or unset it: an export fails where the folder that it names does not work"
-                } else {
-                    "; not needed in one network namespace"
-                }
+                "name a writable folder by {SOCKET_DIR_VARIABLE}, the same for exporter and importer (a volume that both \
+                 containers mount); not needed in one network namespace"
             ),
         ),
     }

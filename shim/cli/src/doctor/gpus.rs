@@ -147,6 +147,6 @@ pub(crate) fn cannot_be_used(device: i32, failure: &Failure) -> Check {
     Check::no(
         format!("GPU {device}"),
         failure.to_string(),
-        "see the reason; nvidia-smi shows who uses the GPU and its compute mode",
+        "see the reason; for one of the driver's, nvidia-smi shows who uses the GPU and its compute mode",
     )
 }

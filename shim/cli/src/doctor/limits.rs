@@ -83,6 +83,11 @@ pub(crate) fn environment() -> Vec<Check> {
         .filter(|(name, _)| name.starts_with("GPUIPC_") || name == "CUDA_VISIBLE_DEVICES")
         .collect();
     variables.sort();
+    if gpuipc::sys::environment::is_secure() {
+        let found =
+            "this program runs with more rights than its caller: no GPUIPC_ variable is read";
+        return vec![Check::note("environment", found)];
+    }
     if variables.is_empty() {
         return vec![Check::note("environment", "no GPUIPC_ variable is set")];
     }

@@ -2,7 +2,7 @@
 //!
 //! * `check`: one finding, and how all are written.
 //! * `gpus`, `fabric` over `nvml`: the driver, the GPUs, the fabric.
-//! * `place`, `limits`, `broker`, `kernel` over `probe`, `peer_pidfd`: the
+//! * `place`, `limits`, `broker`, `sandbox`, `kernel` over `probe`, `peer_pidfd`: the
 //!   machine around them.
 //! * `trials`: memory shared for real.
 
@@ -16,6 +16,7 @@ mod nvml;
 mod peer_pidfd;
 mod place;
 pub(crate) mod probe;
+mod sandbox;
 mod trials;
 
 use crate::driver::{Choice, Kind};
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     report.add_all(place::checks())?;
     report.add_all(limits::checks())?;
     report.add_all(broker::checks())?;
+    report.add_all(sandbox::checks())?;
     report.add_all(kernel::pidfd())?;
     report.add(peer_pidfd::check())?;
     report.add_all(fabric::checks())?;

@@ -2,6 +2,7 @@
 
 use super::check::{Check, Verdict};
 use gpuipc::TRUST_VARIABLE;
+use gpuipc::sys::environment::variable;
 use std::path::Path;
 
 /// The findings.
@@ -42,9 +43,11 @@ fn users() -> Check {
         }
     };
     let check = users_of(uid, gid, &map, overflow);
-    match std::env::var(TRUST_VARIABLE) {
+    match variable(TRUST_VARIABLE) {
         // Then it does not matter who has a number.
-        Ok(trust) if trust.trim() == "token" && check.verdict != Verdict::Ok => {
+        Some(trust)
+            if trust.to_string_lossy().trim() == "token" && check.verdict != Verdict::Ok =>
+        {
             let found = format!("{}; {TRUST_VARIABLE}=token lifts that", check.found);
             Check::note("users", found)
         }

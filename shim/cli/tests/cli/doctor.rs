@@ -2,6 +2,9 @@
 
 use crate::place::{Ended, Place, Running};
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn report(ended: &Ended) -> Value {
@@ -106,6 +109,10 @@ fn every_check_has_its_fields_and_what_fails_has_a_cure() {
         "/dev/shm",
         "broker, abstract name",
         "broker, file name",
+        "host id",
+        "export table",
+        "forked children",
+        "threads",
         "rules for pidfd",
         "SO_PEERPIDFD",
         "IMEX channels",
@@ -270,7 +277,8 @@ fn importers_that_go_wrong_fail_their_trials_and_not_the_doctor() {
 #[test]
 fn few_descriptors_are_shown_as_the_cause() {
     let place = Place::new();
-    for (limit, code) in [(8, 1), (12, 1), (40, 0)] {
+    // At 12 there is no room for the broker, and the driver alone shares legacy memory.
+    for (limit, code) in [(8, 1), (12, 0), (40, 0)] {
         let doctor = doctor(&place, &["--driver", "emulated"]);
         let mut shell = Command::new("sh");
         shell
@@ -308,12 +316,11 @@ fn a_folder_that_cannot_hold_a_name_is_told_with_the_reason() {
     ] {
         let mut command = doctor(&place, &["--driver", "emulated"]);
         let (ended, report) = run(command.env("GPUIPC_SOCKET_DIR", folder));
-        assert_eq!(ended.code, Some(1), "{ended:?}");
+        // The abstract name is left.
+        assert_eq!(ended.code, Some(0), "{ended:?}");
         let file = check(&report, "broker, file name");
         assert_eq!(file["verdict"], "no");
         assert!(contains(&file["found"], reason), "{file}");
-        let trial = &trials(&report)[0];
-        assert!(contains(&trial["reason"], "broker"), "{trial}");
     }
     assert!(!long.exists());
 }
@@ -331,31 +338,66 @@ fn a_folder_that_was_made_for_the_try_goes_again() {
     assert!(!folder.exists());
 }
 
-/// Runs a program under another one that changes where it runs; `None` where
-/// the machine does not allow that.
-fn inside(wrapper: &[&str], doctor: &Command) -> Option<(Ended, Value)> {
-    let (program, arguments) = wrapper.split_first().expect("a program");
-    let allowed = Command::new(program)
-        .args(arguments)
-        .arg("true")
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !allowed {
-        println!("SKIP: {wrapper:?} is not possible here");
-        return None;
+/// Says why the running test did nothing, whatever the harness shows.
+fn skip(why: &str) {
+    let thread = std::thread::current();
+    let line = format!("SKIP {}: {why}\n", thread.name().unwrap_or("test"));
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("stderr is open");
+}
+
+/// A copy of the program under a path that every user can reach, removed at the end.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn of(doctor: &Command, folder: &Path) -> Option<Self> {
+        let copy = Self(folder.join(format!("gpuipc-{}", std::process::id())));
+        std::fs::copy(doctor.get_program(), &copy.0).ok()?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&copy.0, mode).ok()?;
+        Some(copy)
     }
-    let mut command = Command::new(program);
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A program under another one that changes where it runs.
+fn under(wrapper: &[&str], program: &OsStr) -> Command {
+    let (first, arguments) = wrapper.split_first().expect("a program");
+    let mut command = Command::new(first);
+    command.args(arguments).arg(program).current_dir("/");
     command
-        .args(arguments)
-        .arg(doctor.get_program())
-        .args(doctor.get_args());
+}
+
+fn can_run(wrapper: &[&str], program: &OsStr) -> bool {
+    let output = under(wrapper, program).arg("--version").output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+fn run_inside(wrapper: &[&str], program: &OsStr, doctor: &Command) -> (Ended, Value) {
+    let mut command = under(wrapper, program);
+    command.args(doctor.get_args());
     for (name, value) in doctor.get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
-    Some(run(command.stdin(std::process::Stdio::null())))
+    run(command.stdin(std::process::Stdio::null()))
+}
+
+/// Runs the program under another one; `None` where the machine does not allow that.
+fn inside(wrapper: &[&str], doctor: &Command) -> Option<(Ended, Value)> {
+    if !can_run(wrapper, doctor.get_program()) {
+        skip(&format!("{wrapper:?} is not possible here"));
+        return None;
+    }
+    Some(run_inside(wrapper, doctor.get_program(), doctor))
 }
 
 #[test]
@@ -390,20 +432,69 @@ fn a_user_without_a_number_learns_what_to_set() {
         "--user",
     ];
     let mut doctor = doctor(&place, &["--driver", "emulated"]);
-    let Some((ended, report)) = inside(&unmapped, &doctor) else {
-        return;
+    // A user who may not enter the folder of the program's own file runs a copy.
+    let folders = [place.path(""), std::env::temp_dir(), "/tmp".into()];
+    let copies = folders.map(|folder| Copy::of(&doctor, &folder));
+    let reached = |copy: &&Copy| can_run(&unmapped, copy.0.as_os_str());
+    let Some(copy) = copies.iter().flatten().find(reached) else {
+        return skip(
+            "another user without a number in a user namespace cannot be, or runs no copy",
+        );
     };
+    let (ended, report) = run_inside(&unmapped, copy.0.as_os_str(), &doctor);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let users = check(&report, "users");
     assert_eq!(users["verdict"], "no", "{users}");
     assert!(contains(&users["cure"], "GPUIPC_TRUST=token"), "{users}");
     // And setting it helps.
     doctor.env("GPUIPC_TRUST", "token");
-    let (ended, report) = inside(&unmapped, &doctor).expect("it was possible before");
+    let (ended, report) = run_inside(&unmapped, copy.0.as_os_str(), &doctor);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(check(&report, "users")["verdict"], "note");
     assert_eq!(
         report["types"],
         Value::from(vec!["RuntimeIpc", "PosixFd", "Fabric"])
     );
+}
+
+#[test]
+fn what_a_sandbox_refuses_is_told_with_its_cure() {
+    let place = Place::new();
+    // The emulated driver would grow files itself.
+    let mut plain = doctor(&place, &["--driver", "cuda"]);
+    plain.env("GPUIPC_LIBCUDA", "/nonexistent");
+    let small = ["sh", "-c", "ulimit -f 1000 && exec \"$0\" \"$@\""];
+    let (_, report) = run_inside(&small, plain.get_program(), &plain);
+    let table = check(&report, "export table");
+    assert_eq!(table["verdict"], "no", "{table}");
+    assert!(contains(&table["found"], "RLIMIT_FSIZE"), "{table}");
+    assert!(contains(&table["cure"], "ulimit -f"), "{table}");
+    let no_boot_id = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        "mount -t tmpfs none /proc/sys && exec \"$0\" \"$@\"",
+    ];
+    let doctor = doctor(&place, &["--driver", "emulated"]);
+    let Some((ended, report)) = inside(&no_boot_id, &doctor) else {
+        return;
+    };
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let host = check(&report, "host id");
+    assert_eq!(host["verdict"], "no", "{host}");
+    assert!(contains(&host["cure"], "GPUIPC_HOST_ID"), "{host}");
+}
+
+#[test]
+fn a_host_that_is_named_is_told_by_its_name() {
+    let place = Place::new();
+    let mut command = doctor(&place, &["--driver", "cuda"]);
+    command
+        .env("GPUIPC_LIBCUDA", "/nonexistent")
+        .env("GPUIPC_HOST_ID", "node-17");
+    let (_, report) = run(&mut command);
+    let host = check(&report, "host id");
+    assert_eq!(host["verdict"], "ok", "{host}");
+    assert!(contains(&host["found"], "node-17"), "{host}");
 }

@@ -88,7 +88,7 @@ pub(crate) fn config() -> &'static Config {
     CONFIG.get_or_init(|| {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         read(
-            |name| std::env::var(name).ok(),
+            |name| gpuipc_sys::environment::variable(name)?.into_string().ok(),
             &names.collect::<Vec<_>>(),
             |path| std::fs::read_to_string(path),
         )

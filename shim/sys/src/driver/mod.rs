@@ -199,14 +199,15 @@ impl Driver {
     /// process ends; a second call gives the same table.
     ///
     /// `GPUIPC_LIBCUDA` must name a CUDA driver (the real one, or a stand-in
-    /// with its symbols): loading a library runs code in it.
+    /// with its symbols): loading a library runs code in it. A program that runs with
+    /// more rights than its caller (setuid, file capabilities) does not read it.
     ///
     /// # Errors
     /// [`LoadError`] if there is no such library or it lacks a symbol without
     /// which nothing works.
     pub fn load() -> core::result::Result<Self, LoadError> {
         static LOADED: Mutex<Option<HashMap<OsString, &'static DriverTable>>> = Mutex::new(None);
-        let name = std::env::var_os(sys::LIBRARY_VARIABLE)
+        let name = sys::environment::variable(sys::LIBRARY_VARIABLE)
             .filter(|name| !name.is_empty())
             .unwrap_or_else(|| OsString::from(sys::DEFAULT_LIBRARY));
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
