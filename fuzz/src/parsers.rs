@@ -149,7 +149,7 @@ fn settings(text: &str) {
         Err(Error::Setting {
             variable, value, ..
         }) => {
-            assert_eq!(value_of(variable), Some(value));
+            assert_eq!(value_of(variable), Some(value.into()));
         }
         Err(error) => panic!("no error of a setting: {error}"),
     }
