@@ -93,8 +93,11 @@ pub(crate) fn refuse(names: &str, errno: u32) -> Result<String, NotOk> {
     if known.iter().any(|call| call.name == "getrandom") {
         // The standard library opens /dev/urandom then, and keeps it.
         drop(place().take());
-        let keys = std::thread::spawn(|| drop(std::hash::RandomState::new()));
-        let _ = keys.join();
+        let keys = || drop(std::hash::RandomState::new());
+        // Threads may be refused, too.
+        let _ = std::thread::Builder::new()
+            .spawn(keys)
+            .map(std::thread::JoinHandle::join);
     }
     let names: Vec<&str> = known.iter().map(|call| call.name).collect();
     Ok(names.join("+"))
