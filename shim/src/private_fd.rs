@@ -93,6 +93,11 @@ impl PrivateFd {
         self.file
     }
 
+    /// The descriptor; `None` if its number is another file's by now, or nobody's.
+    pub(crate) fn there(&self) -> Option<BorrowedFd<'_>> {
+        self.file.is_there().then(|| self.fd.as_fd())
+    }
+
     /// The descriptor, which from now on may be anybody's; `None` if it has been
     /// closed already, or its number is another file's.
     pub(crate) fn into_inner(self) -> Option<OwnedFd> {

@@ -112,16 +112,22 @@ impl Descriptor {
         &self,
         reference: Option<&AllocationHandle>,
     ) -> driver::Result<Option<Given<'_>>> {
-        match (self, reference) {
-            (Self::OnDemand, Some(handle)) => handle.export_fd().map(Given::Owned).map(Some),
-            _ => Ok(self.kept().map(Given::Borrowed)),
+        match (self, self.kept(), reference) {
+            (_, Some(fd), _) => Ok(Some(Given::Borrowed(fd))),
+            // Also in the place of a kept one that the program has closed.
+            (Self::OnDemand | Self::Kept(_), None, Some(handle)) => {
+                handle.export_fd().map(Given::Owned).map(Some)
+            }
+            _ => Ok(None),
         }
     }
+
+    /// One that is kept open, unless its number is another file's by now.
 
     fn kept(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::None | Self::OnDemand => None,
-            Self::Kept(kept) => Some(kept.fd.as_fd()),
+            Self::Kept(kept) => kept.fd.there(),
             Self::Pool(pool) => pool.fd(),
         }
     }

@@ -7,7 +7,7 @@ use crate::sys::{CuDevicePtr, CuMemPool, pointer_attribute};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc_core::{Endpoint, TypeFlags};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What importers need of a pool. Dropped with the last offer in it.
@@ -43,9 +43,9 @@ impl SharedPool {
         }
     }
 
-    /// The pool's descriptor.
+    /// The pool's descriptor, unless its number is another file's by now.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.fd.as_ref().map(AsFd::as_fd)
+        self.fd.as_ref().and_then(PrivateFd::there)
     }
 
     /// An allocation in it comes on offer.
