@@ -17,6 +17,7 @@ use gpuipc_core::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::connect;
+use rustix::process::{Pid, test_kill_process};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,15 @@ pub(crate) struct Reach<'a> {
     pub(crate) socket_dir: Option<&'a Path>,
     pub(crate) trust: &'a Trust,
     pub(crate) kept: &'a Kept,
+    /// Its process, where that is known by its pid.
+    pub(crate) process: Option<Pid>,
+}
+
+impl Reach<'_> {
+    fn is_gone(&self) -> bool {
+        self.process
+            .is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    }
 }
 
 /// Asks the broker that `ticket` names about an allocation.
@@ -372,6 +382,14 @@ fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line
             let refused = refused.unwrap_or(Errno::NOENT);
             let unreachable = Failure::os(Step::BrokerConnect, Reason::BrokerUnreachable, refused);
             return Err(stranger.unwrap_or(unreachable));
+        }
+        // Whoever has its name now is not the exporter, and need not ever accept.
+        if reach.is_gone() {
+            return Err(Failure::os(
+                Step::BrokerConnect,
+                Reason::ExporterGone,
+                Errno::SRCH,
+            ));
         }
         match wait.pause(RETRY_PAUSE) {
             Ok(()) => {}
