@@ -1,7 +1,7 @@
 //! What can go wrong, a variant a cause.
 
 use crate::attempt::{Attempt, Reason};
-use crate::driver::DriverError;
+use crate::gpu::driver::DriverError;
 use crate::multicast::{TeamError, Unavailable};
 use crate::sys::{CuResult, LoadError};
 use core::fmt;
@@ -455,7 +455,7 @@ mod tests {
     fn no_cause_is_told_twice() {
         let driver = DriverError {
             call: "cuInit",
-            cause: crate::driver::DriverCause::Code(CuResult(999)),
+            cause: crate::gpu::driver::DriverCause::Code(CuResult(999)),
         };
         for error in [
             Error::Driver(driver),

@@ -2,18 +2,18 @@
 
 #![allow(unsafe_code)]
 
-use crate::broker::started::Started;
-use crate::broker::{Broker, Kept};
-use crate::device_memory::{DeviceMemory, Keeper};
-use crate::driver::Driver;
 use crate::error::Error;
-use crate::export::spare::Spare;
 use crate::export::{self, Exported};
-use crate::identity::Identity;
+use crate::fd::broker::started::Started;
+use crate::fd::broker::{Broker, Kept};
+use crate::gpu::device_memory::{DeviceMemory, Keeper};
+use crate::gpu::driver::Driver;
+use crate::gpu::spare::Spare;
 use crate::import;
 use crate::import::can_import::{self, Outlook};
-use crate::mem::GpuIpcMem;
+use crate::import::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
+use crate::process::identity::Identity;
 use crate::registered::{self, RegisteredMemory};
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, RegisteredFields, TransportInfo};

@@ -61,54 +61,43 @@
 #![cfg(target_os = "linux")]
 
 mod attempt;
-mod broker;
 mod buffer;
-mod context;
-mod device_memory;
-mod driver;
 mod error;
 mod export;
+mod fd;
 #[doc(hidden)]
 pub mod fuzzing;
-mod identity;
+mod gpu;
 mod import;
 mod ipc;
-mod losses;
-mod mapping;
-mod mem;
 pub mod multicast;
 mod options;
-mod pin;
-mod private_fd;
+mod process;
 #[cfg(all(test, gpuipc_shuttle))]
 mod races;
 mod registered;
-mod reservation;
-mod sync;
-mod undo;
-mod wait;
 
 pub use attempt::{Attempt, Code, Peers, Reason, Step};
 pub use buffer::{Buffer, Memory};
-pub use device_memory::DeviceMemory;
-pub use driver::{Driver, DriverCause, DriverError, device_uuid};
 pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
 pub use export::{Exported, WHOLE_ALLOCATION};
+pub use gpu::device_memory::DeviceMemory;
+pub use gpu::driver::{Driver, DriverCause, DriverError, device_uuid};
+pub use gpu::reservation::Reservation;
 pub use gpuipc_core as core;
 pub use gpuipc_core::{
     DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TransportInfo,
     TypeFlags,
 };
 pub use gpuipc_sys as sys;
-pub use identity::{host_id, is_forked};
 pub use import::can_import::{Outlook, Verdict};
 pub use import::devices::DeviceId;
+pub use import::mem::{GpuIpcMem, Liveness, Used};
 pub use import::window::check_window;
 pub use ipc::Ipc;
-pub use mem::{GpuIpcMem, Liveness, Used};
 pub use options::{
     Access, DEFAULT_TIMEOUT, ExportOptions, HOST_ID_VARIABLE, ImportOptions, IpcOptions,
     SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
 };
+pub use process::identity::{host_id, is_forked};
 pub use registered::RegisteredMemory;
-pub use reservation::Reservation;

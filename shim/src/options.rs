@@ -2,8 +2,8 @@
 //! recompiling.
 
 use crate::error::Error;
+use crate::gpu::reservation::{Place, Reservation};
 use crate::import::devices::DeviceId;
-use crate::reservation::{Place, Reservation};
 use core::sync::atomic::AtomicBool;
 use gpuipc_core::{HandleType, TypeFlags, TypeList};
 use gpuipc_sys::environment;

@@ -5,9 +5,9 @@
 //! cannot be reached, and costs a place in the process's table. So a process
 //! keeps a bounded number of them, and makes the others when they are asked for.
 
-use crate::driver::{self, AllocationHandle};
 use crate::export::shared_pool::SharedPool;
-use crate::private_fd::PrivateFd;
+use crate::gpu::driver::{self, AllocationHandle};
+use crate::process::private_fd::PrivateFd;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! Which devices import, and what they and the CPU may do.
 
-use crate::context;
-use crate::driver::{Driver, DriverError, device_uuid};
 use crate::error::Error;
+use crate::gpu::context;
+use crate::gpu::driver::{Driver, DriverError, device_uuid};
 use crate::import::window::Window;
 use crate::options::{Access, ImportOptions};
 use crate::sys::{self, CuDevice, CuMemAccessDesc, CuMemLocation};

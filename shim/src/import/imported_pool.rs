@@ -15,16 +15,16 @@
 #![allow(unsafe_code)]
 
 use crate::attempt::{Failure, Reason, Step};
-use crate::broker::Foreign;
-use crate::context::DeviceContext;
-use crate::driver::Driver;
-use crate::identity;
+use crate::fd::broker::Foreign;
+use crate::gpu::context::DeviceContext;
+use crate::gpu::driver::Driver;
+use crate::gpu::undo;
 use crate::import::importing::Import;
 use crate::import::slots::{self, Asked, Content, Slots};
 use crate::options::Trust;
+use crate::process::identity;
+use crate::process::wait::Ended;
 use crate::sys::{CuDevicePtr, CuMemAccessDesc, CuMemPool, pointer_attribute};
-use crate::undo;
-use crate::wait::Ended;
 use gpuipc_core::{Endpoint, HandleType, ProcessId, Token};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -194,8 +194,8 @@ impl Pool {
     /// The object for what `import` answers, which may be there already.
     fn import(
         driver: Driver,
-        import: impl FnOnce() -> crate::driver::Result<CuMemPool>,
-    ) -> crate::driver::Result<Arc<Self>> {
+        import: impl FnOnce() -> crate::gpu::driver::Result<CuMemPool>,
+    ) -> crate::gpu::driver::Result<Arc<Self>> {
         // Locked first: what the driver answers may be the pool of an object whose
         // drop has begun, which must not destroy it between the answer and here.
         let mut pools = pools();
@@ -220,7 +220,7 @@ impl Pool {
         self: &Arc<Self>,
         data: &[u8; 64],
         context: DeviceContext,
-    ) -> crate::driver::Result<Arc<Pointer>> {
+    ) -> crate::gpu::driver::Result<Arc<Pointer>> {
         let mut pointers = self.pointers();
         // SAFETY: `raw` was imported and is destroyed by this pool's drop only.
         let base = context.with(|| unsafe { self.driver.pool_import_pointer(self.raw, data) })?;

@@ -1,11 +1,11 @@
 //! A new object, on offer to its members.
 
 use super::{Reason, Stage, Unavailable};
-use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
 use crate::export::offer::{Kept, Offer};
 use crate::export::reference::Reference;
+use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};

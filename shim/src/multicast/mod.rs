@@ -132,7 +132,7 @@ impl Ipc {
 /// Refuses a driver that is not known to be the emulated one, unless the caller
 /// allowed it.
 fn allowed(ipc: &Ipc) -> Result<(), Error> {
-    crate::identity::process_id()?;
+    crate::process::identity::process_id()?;
     if ipc.settings().experimental_multicast || ipc.driver().is_emulated() {
         Ok(())
     } else {

@@ -1,8 +1,8 @@
 //! Why multicast does not work here: the stage, the code, what it means.
 
 use crate::attempt::{Code, reasons};
-use crate::driver::DriverError;
 use crate::error::Error;
+use crate::gpu::driver::DriverError;
 use crate::sys::CuResult;
 use core::fmt;
 

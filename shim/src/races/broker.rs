@@ -1,9 +1,9 @@
 //! The broker's start by the first export and its end with the last offer.
 
 use super::check;
-use crate::broker::started::Started;
-use crate::broker::thread::{Stop, Thread};
 use crate::export::registry::Registry;
+use crate::fd::broker::started::Started;
+use crate::fd::broker::thread::{Stop, Thread};
 use shuttle::sync::mpsc::{Receiver, Sender, channel};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;

@@ -10,8 +10,8 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-use crate::losses;
 use crate::options::HOST_ID_VARIABLE;
+use crate::process::losses;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc_core::{GpuIpcMemHandle, HostId, ProcessId, Token};
 use gpuipc_sys::environment;

@@ -2,11 +2,11 @@
 
 #![allow(unsafe_code)]
 
-use crate::driver::{self, Driver};
 use crate::error::Error;
-use crate::identity;
+use crate::gpu::driver::{self, Driver};
+use crate::gpu::undo;
+use crate::process::identity;
 use crate::sys::CuDevicePtr;
-use crate::undo;
 use std::sync::Arc;
 
 /// Address space: `cuMemAddressReserve`, and `cuMemAddressFree` when the last

@@ -23,13 +23,13 @@ pub(crate) use discard::Foreign;
 pub(crate) use kept::Kept;
 pub(crate) use peer::trusts_user;
 
-use crate::driver::Driver;
 use crate::error::Error;
-use crate::export::ledger::{Entry, Ledger};
-use crate::identity;
-use crate::losses;
+use crate::fd::ledger::{Entry, Ledger};
+use crate::gpu::driver::Driver;
 use crate::options::{Settings, Trust};
-use crate::private_fd::File;
+use crate::process::identity;
+use crate::process::losses;
+use crate::process::private_fd::File;
 use bell::Bell;
 use gpuipc_core::{Endpoint, Token};
 use log::Level;
@@ -274,7 +274,7 @@ fn serve(
         Arc::clone(&bell),
         ear,
     );
-    crate::pin::keep_loaded();
+    crate::process::pin::keep_loaded();
     let thread = Thread::start(bell, move || server.run()).map_err(|error| {
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN);
         Loss::of("starting a thread")(errno)
