@@ -13,9 +13,9 @@ use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::gpu::mapping::VmmMapping;
 use crate::gpu::undo;
 use crate::import::mem::{check_range, copy_in, copy_out};
-use crate::ipc::Ipc;
 use crate::options::ExportOptions;
 use crate::process::identity;
+use crate::session::Ipc;
 use crate::sys::{
     self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool,
     CuStream,

@@ -76,6 +76,7 @@ mod process;
 #[cfg(all(test, gpuipc_shuttle))]
 mod races;
 mod registered;
+mod session;
 
 pub use attempt::{Attempt, Code, Peers, Reason, Step};
 pub use buffer::{Buffer, Memory};
@@ -91,13 +92,12 @@ pub use gpuipc_core::{
 };
 pub use gpuipc_sys as sys;
 pub use import::can_import::{Outlook, Verdict};
-pub use import::devices::DeviceId;
 pub use import::mem::{GpuIpcMem, Liveness, Used};
 pub use import::window::check_window;
-pub use ipc::Ipc;
 pub use options::{
-    Access, DEFAULT_TIMEOUT, ExportOptions, HOST_ID_VARIABLE, ImportOptions, IpcOptions,
+    Access, DEFAULT_TIMEOUT, DeviceId, ExportOptions, ImportOptions, IpcOptions,
     SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
 };
-pub use process::identity::{host_id, is_forked};
+pub use process::identity::{HOST_ID_VARIABLE, host_id, is_forked};
 pub use registered::RegisteredMemory;
+pub use session::Ipc;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::member::{Member, Object};
-use super::unavailable::{Stage, Unavailable};
+use super::{Stage, Unavailable};
 use crate::gpu::driver::{Driver, Result};
 use crate::gpu::undo;
 use crate::process::identity;

@@ -67,20 +67,19 @@ mod message;
 mod phases;
 mod ranges;
 mod team;
-mod unavailable;
 
+pub use crate::error::multicast::{Fault, Reason, Stage, TeamError, Unavailable};
 pub use connection::{BoundBuffer, Connection};
 pub use created::Created;
 pub use imported::Imported;
 pub use message::MESSAGE_BYTES;
 pub use phases::{Bound, Joined, Multicast};
 pub use ranges::Ranges;
-pub use team::{DEFAULT_TEAM_TIMEOUT, Fault, Heard, Team, TeamError};
-pub use unavailable::{Reason, Stage, Unavailable};
+pub use team::{DEFAULT_TEAM_TIMEOUT, Heard, Team};
 
 use crate::error::Error;
-use crate::ipc::Ipc;
 use crate::options::{ExportOptions, ImportOptions};
+use crate::session::Ipc;
 use gpuipc_core::GpuIpcMemHandle;
 
 /// The message that these bytes are, encoded again: for the fuzz targets.

@@ -231,7 +231,8 @@ fn a_start_that_failed_is_tried_again() {
         let export = || {
             let (ipc, fails) = (Arc::clone(&ipc), Arc::clone(&fails));
             thread::spawn(move || {
-                let started = ipc.broker.or_start(|| {
+                let runs = |broker: &Broker| broker.thread.runs();
+                let started = ipc.broker.or_start(runs, || {
                     thread::yield_now();
                     match fails.swap(false, Ordering::Relaxed) {
                         true => Err("no thread"),
