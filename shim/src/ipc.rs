@@ -52,6 +52,22 @@ impl Ipc {
     /// `cuMemRelease` or `cuMemRetainAllocationHandle` of it (seen on an H200, driver
     /// 580). Unmapping before or after is fine. [`Ipc::export_from`] asks for none of
     /// this.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, Memory};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// let memory = Buffer::new(driver, 0, Memory::CudaMalloc, 4096)?;
+    /// // SAFETY: `memory` lives longer than the export, and nobody unmaps a part of it.
+    /// let exported = unsafe { ipc.export(memory.device_ptr(), 4096, &ExportOptions::default()) }?;
+    /// let bytes: [u8; 384] = exported.handles()[0].encode();
+    /// # assert_eq!(gpuipc::GpuIpcMemHandle::decode(&bytes)?.length(), 4096);
+    /// # drop(exported);
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub unsafe fn export(
         &self,
         ptr: CuDevicePtr,
@@ -67,6 +83,19 @@ impl Ipc {
     ///
     /// # Errors
     /// As [`Ipc::export`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, Memory};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// let exported = ipc.export_from(memory, &ExportOptions::default())?;
+    /// assert_eq!(exported.handles().len(), 1);
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub fn export_from(
         &self,
         memory: impl DeviceMemory,
@@ -100,6 +129,31 @@ impl Ipc {
     /// are not all segments of one window, [`Error::DeviceNotVisible`] for a device
     /// that this process does not see, [`Error::Unsupported`] for a multicast
     /// object, [`Error::Argument`] for no handle, [`Error::Driver`], [`Error::Forked`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, GpuIpcMemHandle, HandleType, ImportOptions, Memory};
+    /// # use std::time::Duration;
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// # memory.write(0, b"weights")?;
+    /// # let exported = ipc.export_from(memory, &ExportOptions::default())?;
+    /// # let bytes = exported.handles()[0].encode();
+    /// // `bytes` came from the exporter.
+    /// let handle = GpuIpcMemHandle::decode(&bytes)?;
+    /// let options = ImportOptions::default()
+    ///     .device(0)
+    ///     .types(&[HandleType::PosixFd, HandleType::Fabric])
+    ///     .timeout(Duration::from_secs(1));
+    /// let mem = ipc.import(&[handle], &options)?;
+    /// let mut first = [0; 7];
+    /// mem.read(0, &mut first)?;
+    /// assert_eq!(&first, b"weights");
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub fn import(
         &self,
         handles: &[GpuIpcMemHandle],
@@ -120,6 +174,26 @@ impl Ipc {
     ///
     /// # Safety
     /// As for [`Ipc::export`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, Memory, TransportInfo};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let key = [7; 16];
+    /// let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// let nic = TransportInfo::new(1, &key).map_err(gpuipc::Error::Registered)?;
+    /// let options = ExportOptions::default();
+    /// // SAFETY: `memory` lives longer than what is registered.
+    /// let registered = unsafe { ipc.register(memory.device_ptr(), memory.len(), &[nic], &options) }?;
+    /// let bytes = registered.serialize()?;
+    /// # let peer = ipc.deserialize(&bytes, &gpuipc::ImportOptions::default())?;
+    /// # assert_eq!(peer.transport(1), Some(nic));
+    /// # drop(registered);
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub unsafe fn register(
         &self,
         ptr: CuDevicePtr,
@@ -164,6 +238,30 @@ impl Ipc {
     /// # Errors
     /// [`Error::Registered`] for bytes that are no registered memory, else as
     /// [`Ipc::import`] if there is no other transport.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, ImportOptions, Memory, TransportInfo};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// # let nic = TransportInfo::new(1, &[7; 16]).map_err(gpuipc::Error::Registered)?;
+    /// # // SAFETY: `memory` lives longer than what is registered.
+    /// # let owner = unsafe {
+    /// #     ipc.register(memory.device_ptr(), memory.len(), &[nic], &ExportOptions::default())
+    /// # }?;
+    /// # let bytes = owner.serialize()?;
+    /// // `bytes` came from the owner.
+    /// let buffer = ipc.deserialize(&bytes, &ImportOptions::default())?;
+    /// match buffer.data() {
+    ///     Some(ptr) => println!("{} bytes at {ptr:#x}", buffer.size()),
+    ///     None => println!("only by a transport: {:?}", buffer.gpu_error()),
+    /// }
+    /// # assert_eq!(buffer.data(), Some(memory.device_ptr()));
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub fn deserialize(
         &self,
         bytes: &[u8],
@@ -179,6 +277,24 @@ impl Ipc {
     /// imported, the fabric handle imported, and both given back; the exporter is
     /// asked whether the memory is unchanged; peers are looked up. It may wait as
     /// long as an import's timeout.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, ImportOptions, Memory};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// # let exported = ipc.export_from(memory, &ExportOptions::default())?;
+    /// # let handles = exported.handles();
+    /// let outlook = ipc.can_import(handles, &ImportOptions::default());
+    /// for (handle_type, verdict) in &outlook.types {
+    ///     println!("{handle_type}: {verdict:?}");
+    /// }
+    /// assert!(outlook.is_importable());
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     #[must_use]
     pub fn can_import(&self, handles: &[GpuIpcMemHandle], options: &ImportOptions) -> Outlook {
         can_import::can_import(self, handles, options)

@@ -5,26 +5,33 @@
 //! in another container or see other GPUs, imports the handle: each way is tried
 //! until one leads to a mapped, accessible address. The mapping undoes itself.
 //!
-//! ```no_run
-//! use gpuipc::{Driver, ExportOptions, GpuIpcMemHandle, ImportOptions, Ipc};
+//! ```
+//! use gpuipc::{Error, ExportOptions, Exported, GpuIpcMemHandle, ImportOptions, Ipc};
 //!
-//! unsafe fn exporter(ptr: u64, len: usize) -> Result<(), gpuipc::Error> {
-//!     let ipc = Ipc::new(Driver::load()?)?;
+//! // In either process `ipc` is `Ipc::new(Driver::load()?)?`.
+//!
+//! unsafe fn exporter(ipc: &Ipc, ptr: u64, len: usize) -> Result<(Exported, [u8; 384]), Error> {
 //!     // SAFETY: the caller keeps the memory allocated and mapped.
 //!     let exported = unsafe { ipc.export(ptr, len, &ExportOptions::default()) }?;
-//!     let bytes: [u8; 384] = exported.handles()[0].encode();
+//!     let bytes = exported.handles()[0].encode();
 //!     // Ship the bytes by any means; keep `exported` until they are imported.
-//! #   let _ = bytes;
-//!     Ok(())
+//!     Ok((exported, bytes))
 //! }
 //!
-//! fn importer(bytes: &[u8]) -> Result<(), gpuipc::Error> {
-//!     let ipc = Ipc::new(Driver::load()?)?;
+//! fn importer(ipc: &Ipc, bytes: &[u8]) -> Result<(), Error> {
 //!     let handle = GpuIpcMemHandle::decode(bytes)?;
 //!     let mem = ipc.import(&[handle], &ImportOptions::default())?;
 //!     println!("{} bytes at {:#x} by {}", mem.len(), mem.device_ptr(), mem.type_used());
 //!     Ok(()) // unmapped here
 //! }
+//! # // SAFETY: the emulated driver's table follows CUDA's contract.
+//! # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+//! # let ipc = gpuipc::Ipc::new(driver)?;
+//! # let memory = gpuipc::Buffer::new(driver, 0, gpuipc::Memory::VmmFd, 2 << 20)?;
+//! # // SAFETY: `memory` lives until the end.
+//! # let (exported, bytes) = unsafe { exporter(&ipc, memory.device_ptr(), memory.len()) }?;
+//! # importer(&ipc, &bytes)?;
+//! # Ok::<(), Error>(())
 //! ```
 //!
 //! # The layers, bottom up
