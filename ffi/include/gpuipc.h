@@ -960,7 +960,7 @@ typedef struct gpuipc_mem_handle {
     uint8_t device_uuid[16];
     // The exporter.
     uint8_t process_id[16];
-    // The exporter's host.
+    // The exporter's host: the kernel's boot id or what stands for it; zeros where unknown.
     uint8_t host_id[16];
     // The exporter's pid in its own namespace. For messages; it identifies nobody by itself.
     uint32_t pid;

@@ -41,7 +41,7 @@ static inline void every_object_make(every_object *made, cuda_mini *cu) {
     cuda_start(cu);
     made->vmm = cuda_vmm_alloc(cu, GRANULARITY);
     OK(gpuipc_open(&made->ipc));
-    OK(gpuipc_buffer_new(made->ipc, 0, GPUIPC_MEMORY_CUDA_MALLOC, GRANULARITY, &made->buffer));
+    OK(gpuipc_buffer_new(made->ipc, 0, GPUIPC_MEMORY_VMM_FD, GRANULARITY, &made->buffer));
     OK(gpuipc_buffer_ptr(made->buffer, &made->ptr));
     OK(gpuipc_export(made->ipc, made->ptr, GRANULARITY, &made->exported));
     OK(gpuipc_export(made->ipc, made->ptr, GRANULARITY, &made->left));

@@ -149,6 +149,7 @@ fn main() {
     // What the driver opens for good is there before the first `state`. Its
     // failure shows with the first command that needs it.
     let _ = driver.init();
+    drop(refuse::place());
     let mut peer = Peer {
         driver,
         ipc: None,

@@ -1,6 +1,7 @@
 //! System calls made to fail: what a container's seccomp profile does.
 
 use crate::NotOk;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A system call as a filter sees it.
 struct Call {
@@ -89,8 +90,25 @@ pub(crate) fn refuse(names: &str, errno: u32) -> Result<String, NotOk> {
     for call in &known {
         install(call, errno)?;
     }
+    if known.iter().any(|call| call.name == "getrandom") {
+        // The standard library opens /dev/urandom then, and keeps it.
+        drop(place().take());
+        let keys = || drop(std::hash::RandomState::new());
+        // Threads may be refused, too.
+        let _ = std::thread::Builder::new()
+            .spawn(keys)
+            .map(std::thread::JoinHandle::join);
+    }
     let names: Vec<&str> = known.iter().map(|call| call.name).collect();
     Ok(names.join("+"))
+}
+
+/// A descriptor from the start on, in place of the one that the standard library opens
+/// where `getrandom` is refused: the count stays.
+pub(crate) fn place() -> std::sync::MutexGuard<'static, Option<std::fs::File>> {
+    static PLACE: LazyLock<Mutex<Option<std::fs::File>>> =
+        LazyLock::new(|| Mutex::new(std::fs::File::open("/dev/null").ok()));
+    PLACE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[allow(unsafe_code)]

@@ -2,9 +2,11 @@
 
 use gpuipc_emulated::counters;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// The driver's live objects and this process's open descriptors by what they are.
 pub(crate) fn state() -> String {
+    wait_for_closes();
     let mut files = BTreeMap::<String, u32>::new();
     for entry in std::fs::read_dir("/proc/self/fd")
         .expect("/proc is there")
@@ -21,6 +23,21 @@ pub(crate) fn state() -> String {
         }
     }
     format!("{} | {files:?}", counters::read())
+}
+
+/// Until the threads have ended that close what other processes sent.
+fn wait_for_closes() {
+    let end = Instant::now() + Duration::from_secs(20);
+    let is_closing = || {
+        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+        threads.flatten().any(|thread| {
+            std::fs::read_to_string(thread.path().join("comm"))
+                .is_ok_and(|name| name.trim_end() == "gpuipc-close")
+        })
+    };
+    while is_closing() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// As [`state`], for a process that may open no file: a descriptor is asked for

@@ -239,7 +239,7 @@ fn a_descriptor_that_finds_no_room_is_told_as_that() {
         importer.import_refused(handle, "timeout=20000")
     });
     importer.ok("free-fds");
-    assert_eq!(refused.attempts, ["PosixFd/broker-request/System"]);
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/TooManyFiles"]);
     assert!(refused.text.contains("os error 24"), "{}", refused.text);
 }
 

@@ -8,6 +8,7 @@ use rustix::fs::{
     AtFlags, CWD, Dir, Mode, OFlags, chmodat, fstat, linkat, mkdirat, open, openat, unlinkat,
 };
 use rustix::io::Errno;
+use std::io::Read;
 use std::path::Path;
 
 /// The directory, open.
@@ -128,9 +129,13 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
         match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()) {
             Ok(got) => done += got,
             Err(Errno::INTR) => {}
-            // No kernel that runs this lacks it; ids that repeat would be
-            // worse than an end.
-            Err(error) => panic!("the kernel gives no random bytes: {error}"),
+            // A filter; ids that repeat would be worse than an end.
+            Err(error) => {
+                let read = std::fs::File::open("/dev/urandom")
+                    .and_then(|mut file| file.read_exact(&mut bytes[done..]));
+                read.unwrap_or_else(|_| panic!("the kernel gives no random bytes: {error}"));
+                break;
+            }
         }
     }
     bytes
