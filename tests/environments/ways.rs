@@ -90,12 +90,18 @@ impl Exporter {
         let scratch = Scratch::new();
         let mut peer = start(&scratch, "sockets", refused);
         peer.ok("log");
+        // The page that tells a forked child is made with the first memory. All else is
+        // refused after that: the emulated driver's memory needs it.
+        let (early, late): (Vec<_>, Vec<_>) = refused.iter().copied().partition(
+            |refused| matches!(refused, Refused::Calls(name, _) if ["wipe-on-fork", "madvise"].contains(name)),
+        );
+        refuse(&mut peer, &early);
         let [vmm, legacy] = ["vmm-fd", "cuda-malloc"].map(|memory| {
             let (buffer, _) = peer.alloc(memory, LEN);
             peer.ok(&format!("fill {buffer} {SEED}"));
             buffer
         });
-        refuse(&mut peer, refused);
+        refuse(&mut peer, &late);
         let [vmm, legacy] = [vmm, legacy].map(|buffer| export(&mut peer, buffer));
         Self {
             peer,
