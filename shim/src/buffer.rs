@@ -5,21 +5,21 @@
 
 #![allow(unsafe_code)]
 
-use crate::context::DeviceContext;
-use crate::device_memory::DeviceMemory;
-use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::Exported;
-use crate::identity;
-use crate::ipc::Ipc;
-use crate::mapping::VmmMapping;
-use crate::mem::{check_range, copy_in, copy_out};
+use crate::gpu::context::DeviceContext;
+use crate::gpu::device_memory::DeviceMemory;
+use crate::gpu::driver::{AllocationHandle, Driver};
+use crate::gpu::mapping::VmmMapping;
+use crate::gpu::undo;
+use crate::import::mem::{check_range, copy_in, copy_out};
 use crate::options::ExportOptions;
+use crate::process::identity;
+use crate::session::Ipc;
 use crate::sys::{
     self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool,
     CuStream,
 };
-use crate::undo;
 use core::fmt;
 use std::sync::Arc;
 

@@ -5,26 +5,33 @@
 //! in another container or see other GPUs, imports the handle: each way is tried
 //! until one leads to a mapped, accessible address. The mapping undoes itself.
 //!
-//! ```no_run
-//! use gpuipc::{Driver, ExportOptions, GpuIpcMemHandle, ImportOptions, Ipc};
+//! ```
+//! use gpuipc::{Error, ExportOptions, Exported, GpuIpcMemHandle, ImportOptions, Ipc};
 //!
-//! unsafe fn exporter(ptr: u64, len: usize) -> Result<(), gpuipc::Error> {
-//!     let ipc = Ipc::new(Driver::load()?)?;
+//! // In either process `ipc` is `Ipc::new(Driver::load()?)?`.
+//!
+//! unsafe fn exporter(ipc: &Ipc, ptr: u64, len: usize) -> Result<(Exported, [u8; 384]), Error> {
 //!     // SAFETY: the caller keeps the memory allocated and mapped.
 //!     let exported = unsafe { ipc.export(ptr, len, &ExportOptions::default()) }?;
-//!     let bytes: [u8; 384] = exported.handles()[0].encode();
+//!     let bytes = exported.handles()[0].encode();
 //!     // Ship the bytes by any means; keep `exported` until they are imported.
-//! #   let _ = bytes;
-//!     Ok(())
+//!     Ok((exported, bytes))
 //! }
 //!
-//! fn importer(bytes: &[u8]) -> Result<(), gpuipc::Error> {
-//!     let ipc = Ipc::new(Driver::load()?)?;
+//! fn importer(ipc: &Ipc, bytes: &[u8]) -> Result<(), Error> {
 //!     let handle = GpuIpcMemHandle::decode(bytes)?;
 //!     let mem = ipc.import(&[handle], &ImportOptions::default())?;
 //!     println!("{} bytes at {:#x} by {}", mem.len(), mem.device_ptr(), mem.type_used());
 //!     Ok(()) // unmapped here
 //! }
+//! # // SAFETY: the emulated driver's table follows CUDA's contract.
+//! # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+//! # let ipc = gpuipc::Ipc::new(driver)?;
+//! # let memory = gpuipc::Buffer::new(driver, 0, gpuipc::Memory::VmmFd, 2 << 20)?;
+//! # // SAFETY: `memory` lives until the end.
+//! # let (exported, bytes) = unsafe { exporter(&ipc, memory.device_ptr(), memory.len()) }?;
+//! # importer(&ipc, &bytes)?;
+//! # Ok::<(), Error>(())
 //! ```
 //!
 //! # The layers, bottom up
@@ -61,54 +68,43 @@
 #![cfg(target_os = "linux")]
 
 mod attempt;
-mod broker;
 mod buffer;
-mod context;
-mod device_memory;
-mod driver;
 mod error;
 mod export;
+mod fd;
 #[doc(hidden)]
 pub mod fuzzing;
-mod identity;
+mod gpu;
 mod import;
 mod ipc;
-mod losses;
-mod mapping;
-mod mem;
 pub mod multicast;
 mod options;
-mod pin;
-mod private_fd;
+mod process;
 #[cfg(all(test, gpuipc_shuttle))]
 mod races;
 mod registered;
-mod reservation;
-mod sync;
-mod undo;
-mod wait;
+mod session;
 
 pub use attempt::{Attempt, Code, Peers, Reason, Step};
 pub use buffer::{Buffer, Memory};
-pub use device_memory::DeviceMemory;
-pub use driver::{Driver, DriverCause, DriverError, device_uuid};
 pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
 pub use export::{Exported, WHOLE_ALLOCATION};
+pub use gpu::device_memory::DeviceMemory;
+pub use gpu::driver::{Driver, DriverCause, DriverError, device_uuid};
+pub use gpu::reservation::Reservation;
 pub use gpuipc_core as core;
 pub use gpuipc_core::{
     DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleType, Status, TransportInfo,
     TypeFlags,
 };
 pub use gpuipc_sys as sys;
-pub use identity::{host_id, is_forked};
 pub use import::can_import::{Outlook, Verdict};
-pub use import::devices::DeviceId;
+pub use import::mem::{GpuIpcMem, Liveness, Used};
 pub use import::window::check_window;
-pub use ipc::Ipc;
-pub use mem::{GpuIpcMem, Liveness, Used};
 pub use options::{
-    Access, DEFAULT_TIMEOUT, ExportOptions, HOST_ID_VARIABLE, ImportOptions, IpcOptions,
+    Access, DEFAULT_TIMEOUT, DeviceId, ExportOptions, ImportOptions, IpcOptions,
     SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,
 };
+pub use process::identity::{HOST_ID_VARIABLE, host_id, is_forked};
 pub use registered::RegisteredMemory;
-pub use reservation::Reservation;
+pub use session::Ipc;

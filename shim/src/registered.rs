@@ -5,12 +5,12 @@
 
 use crate::error::Error;
 use crate::export::{Exported, WHOLE_ALLOCATION};
-use crate::identity;
+use crate::import::mem::GpuIpcMem;
 use crate::import::window::Window;
 use crate::import::{import_own, import_window, own_memory, wait_of};
-use crate::ipc::Ipc;
-use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions};
+use crate::process::identity;
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{

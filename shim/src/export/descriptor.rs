@@ -5,9 +5,10 @@
 //! cannot be reached, and costs a place in the process's table. So a process
 //! keeps a bounded number of them, and makes the others when they are asked for.
 
-use crate::driver::{self, AllocationHandle};
 use crate::export::shared_pool::SharedPool;
-use crate::private_fd::PrivateFd;
+use crate::fd::broker::Given;
+use crate::gpu::driver::{self, AllocationHandle};
+use crate::process::private_fd::PrivateFd;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -71,23 +72,6 @@ impl KeptFd {
         Self {
             fd: PrivateFd::new(fd),
             _room: room,
-        }
-    }
-}
-
-/// A descriptor on its way to an importer.
-pub(crate) enum Given<'a> {
-    /// It stays open here.
-    Borrowed(BorrowedFd<'a>),
-    /// It was made for this importer and is closed when it is sent.
-    Owned(OwnedFd),
-}
-
-impl AsFd for Given<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Borrowed(fd) => fd.as_fd(),
-            Self::Owned(fd) => fd.as_fd(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! them is still there, one after the other, and ends those whose memory is not.
 
 use super::offer::{Kept, Key};
-use crate::identity;
+use crate::process::identity;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};

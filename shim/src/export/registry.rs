@@ -3,7 +3,7 @@
 //! With the last holder a value can no longer be found, even while somebody who had
 //! found it before still uses it.
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::process::sync::{Mutex, MutexGuard};
 use core::hash::Hash;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};

@@ -9,14 +9,13 @@
 //! is mapping waits for that one only.
 
 use crate::attempt::{Failure, Reason, Step};
-use crate::context;
-use crate::identity::Host;
-use crate::import::devices::DeviceId;
+use crate::gpu::context;
 use crate::import::importing::Import;
+use crate::import::mem::{Shared, Used};
 use crate::import::slots::{self, Asked, Content, Slots};
-use crate::ipc::Ipc;
-use crate::mem::{Shared, Used};
-use crate::options::{Access, ImportOptions, Trust};
+use crate::options::{Access, DeviceId, ImportOptions, Trust};
+use crate::process::identity::Host;
+use crate::session::Ipc;
 use crate::sys::CuDevice;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, ProcessId, TypeFlags, TypeList};
 use std::sync::{Arc, LazyLock};

@@ -7,14 +7,14 @@
 //! reached, the number is the last way.
 
 use crate::attempt::{Code, Failure, Reason, Step};
-use crate::broker::{self, Answer, Connection, Foreign, Reach};
-use crate::identity::{Host, Identity};
-use crate::import::pidfd::{self, Offered, Process};
+use crate::fd::broker::{self, Answer, Connection, Foreign, Reach};
+use crate::fd::pidfd::{self, Offered, Process};
+use crate::import::mem::Liveness;
 use crate::import::window::Window;
-use crate::ipc::Ipc;
-use crate::mem::Liveness;
+use crate::process::identity::{Host, Identity};
+use crate::process::wait::Wait;
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
-use crate::wait::Wait;
 use gpuipc_core::{Endpoint, GpuIpcMemHandle, Request, RequestKind, Ticket};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};

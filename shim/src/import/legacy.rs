@@ -10,13 +10,13 @@
 #![allow(unsafe_code)]
 
 use crate::attempt::{Code, Failure, Reason, Step};
-use crate::context::DeviceContext;
-use crate::driver::Driver;
-use crate::identity;
+use crate::gpu::context::DeviceContext;
+use crate::gpu::driver::Driver;
+use crate::gpu::undo;
 use crate::import::slots::{self, Asked, Content, Slots};
+use crate::process::identity;
+use crate::process::wait::{Ended, Wait};
 use crate::sys::{CuDevice, CuDevicePtr, CuResult, pointer_attribute};
-use crate::undo;
-use crate::wait::{Ended, Wait};
 use core::hash::BuildHasher;
 use gpuipc_core::HandleType;
 use std::hash::RandomState;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::attempt::{Failure, Reason, Step};
-use crate::driver::{self, Driver};
+use crate::gpu::driver::{self, Driver};
 use crate::import::devices::Importers;
 use crate::import::window::Window;
 use crate::options::ImportOptions;

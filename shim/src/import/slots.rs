@@ -5,8 +5,8 @@
 //! waits for that one only. So does who comes while a value's drop is under way:
 //! the next one is made after it.
 
-use crate::sync::{Condvar, Mutex, MutexGuard, RwLock};
-use crate::wait::{Ended, Wait};
+use crate::process::sync::{Condvar, Mutex, MutexGuard, RwLock};
+use crate::process::wait::{Ended, Wait};
 use core::fmt;
 use core::hash::Hash;
 use std::collections::HashMap;
@@ -246,7 +246,7 @@ impl<K: Content> Drop for Making<'_, K> {
 #[cfg(all(test, not(gpuipc_shuttle)))]
 mod tests {
     use super::{Asked, Content, Slot, Slots};
-    use crate::wait::{Ended, Wait};
+    use crate::process::wait::{Ended, Wait};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Barrier};
     use std::time::{Duration, Instant};

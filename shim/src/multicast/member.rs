@@ -5,10 +5,11 @@
 
 use super::ranges::Ranges;
 use super::{Reason, Stage, Unavailable};
-use crate::driver::{AllocationHandle, Driver, Result};
 use crate::error::Error;
+use crate::gpu::driver::{AllocationHandle, Driver, Result};
+use crate::gpu::undo;
+use crate::process::identity;
 use crate::sys::{CuDevice, CuDevicePtr, CuResult, pointer_attribute};
-use crate::{identity, undo};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A reference to an object.

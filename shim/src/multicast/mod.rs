@@ -31,7 +31,7 @@
 //! has. With a deadline; who is gone is named. Who cannot import says so by
 //! [`Team::give_up`].
 //!
-//! ```no_run
+//! ```
 //! use gpuipc::multicast::{Multicast, Team};
 //! use gpuipc::{GpuIpcMemHandle, ImportOptions, Ipc};
 //!
@@ -43,6 +43,19 @@
 //!     // SAFETY: the caller keeps the memory mapped.
 //!     unsafe { joined.bind(ptr, len, team) }?.map(team)
 //! }
+//! # // SAFETY: the emulated driver's table follows CUDA's contract.
+//! # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+//! # let ipc = gpuipc::Ipc::new(driver)?;
+//! # let memory = gpuipc::Buffer::new(driver, 0, gpuipc::Memory::VmmFd, 2 << 20)?;
+//! # let created = ipc.create_multicast(memory.len(), 1, &gpuipc::ExportOptions::default())?;
+//! # // A team of one: its message is all there is.
+//! # let mut team = Team::new(0, 1, |own, _| vec![gpuipc::multicast::Heard::Message(*own)])?;
+//! # // SAFETY: `memory` lives until the end.
+//! # let multicast = unsafe {
+//! #     member(&ipc, created.handle(), &mut team, memory.device_ptr(), memory.len())
+//! # }?;
+//! # multicast.close()?;
+//! # Ok::<(), gpuipc::Error>(())
 //! ```
 //!
 //! [`Connection`] has several buffers on one object.
@@ -67,20 +80,19 @@ mod message;
 mod phases;
 mod ranges;
 mod team;
-mod unavailable;
 
+pub use crate::error::multicast::{Fault, Reason, Stage, TeamError, Unavailable};
 pub use connection::{BoundBuffer, Connection};
 pub use created::Created;
 pub use imported::Imported;
 pub use message::MESSAGE_BYTES;
 pub use phases::{Bound, Joined, Multicast};
 pub use ranges::Ranges;
-pub use team::{DEFAULT_TEAM_TIMEOUT, Fault, Heard, Team, TeamError};
-pub use unavailable::{Reason, Stage, Unavailable};
+pub use team::{DEFAULT_TEAM_TIMEOUT, Heard, Team};
 
 use crate::error::Error;
-use crate::ipc::Ipc;
 use crate::options::{ExportOptions, ImportOptions};
+use crate::session::Ipc;
 use gpuipc_core::GpuIpcMemHandle;
 
 /// The message that these bytes are, encoded again: for the fuzz targets.
@@ -132,7 +144,7 @@ impl Ipc {
 /// Refuses a driver that is not known to be the emulated one, unless the caller
 /// allowed it.
 fn allowed(ipc: &Ipc) -> Result<(), Error> {
-    crate::identity::process_id()?;
+    crate::process::identity::process_id()?;
     if ipc.settings().experimental_multicast || ipc.driver().is_emulated() {
         Ok(())
     } else {

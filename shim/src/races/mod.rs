@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The code below is the library's own ([`crate::import::slots`],
-//! [`crate::export::registry`], [`crate::export::reference`], [`crate::broker::started`],
-//! [`crate::broker::thread`]), with another driver behind it. What is never true
+//! [`crate::export::registry`], [`crate::export::reference`], [`crate::fd::broker::started`],
+//! [`crate::fd::broker::thread`]), with another driver behind it. What is never true
 //! here: that a wait times out. So a wake-up that is lost is a deadlock, which
 //! shuttle reports, and no delay. A count of references changes in one step with
 //! what comes before or after it; drops run in all orders that locks allow.

@@ -5,14 +5,12 @@
 
 use super::bell::{Bell, Ear};
 use super::discard::is_choked;
+use super::exports::{Export, Exports, Given};
 use super::peer::Peer;
 use super::socket::{Fds, Line, Listener, receive_bytes, send};
-use crate::driver::Driver;
-use crate::driver::DriverError;
-use crate::export::descriptor::Given;
-use crate::export::offer::Offer;
+use crate::gpu::driver::DriverError;
 use crate::options::Trust;
-use crate::wait::timespec;
+use crate::process::wait::timespec;
 use core::panic::AssertUnwindSafe;
 use gpuipc_core::{Endpoint, REQUEST_BYTES, Reply, ReplyStatus, Request, RequestKind};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -42,7 +40,7 @@ const FAILED_PAUSE: Duration = Duration::from_millis(20);
 /// What the thread owns.
 #[derive(Debug)]
 pub(super) struct Server {
-    driver: Driver,
+    exports: Box<dyn Exports>,
     endpoint: Endpoint,
     trust: Trust,
     listeners: Vec<Listener>,
@@ -87,7 +85,7 @@ enum Turn {
 
 impl Server {
     pub(super) fn new(
-        driver: Driver,
+        exports: Box<dyn Exports>,
         endpoint: Endpoint,
         trust: Trust,
         listeners: Vec<Listener>,
@@ -95,7 +93,7 @@ impl Server {
         ear: Ear,
     ) -> Self {
         Self {
-            driver,
+            exports,
             endpoint,
             trust,
             listeners,
@@ -148,7 +146,8 @@ impl Server {
         for index in (0..self.clients.len()).rev() {
             if ready.clients.get(index).copied().unwrap_or(false)
                 && (!self.clients[index].line.is_there()
-                    || serve(self.driver, self.endpoint, &mut self.clients[index]) == Fate::Close)
+                    || serve(&*self.exports, self.endpoint, &mut self.clients[index])
+                        == Fate::Close)
             {
                 self.clients.swap_remove(index);
             }
@@ -265,7 +264,7 @@ impl Server {
             };
             // Its request may have come meanwhile: then it is not silent.
             let since = self.clients[oldest].silent_since;
-            let fate = serve(self.driver, self.endpoint, &mut self.clients[oldest]);
+            let fate = serve(&*self.exports, self.endpoint, &mut self.clients[oldest]);
             if fate == Fate::Close || self.clients[oldest].silent_since == since {
                 log::debug!(target: "gpuipc::broker", "a silent client makes room");
                 self.clients.swap_remove(oldest);
@@ -335,7 +334,7 @@ struct Ready {
 }
 
 /// Takes one request from a client and answers it.
-fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
+fn serve(exports: &dyn Exports, endpoint: Endpoint, client: &mut Client) -> Fate {
     // One byte more than a request, so that a longer message shows.
     let mut buffer = [0_u8; REQUEST_BYTES + 1];
     let received = match receive_bytes(&client.line, &mut buffer) {
@@ -362,7 +361,7 @@ fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
         let _ = send(&client.line, &Reply::MALFORMED.encode(), None);
         return Fate::Close;
     };
-    let offer = Offer::under_token(driver, request.allocation_id, endpoint, &request.token);
+    let offer = exports.under_token(request.allocation_id, endpoint, &request.token);
     // The offer lives until its descriptor is sent.
     let (reply, fd) = answer(&request, offer.as_deref(), client.own);
     let sent = match send(&client.line, &reply.encode(), fd.as_ref().map(AsFd::as_fd)) {
@@ -394,7 +393,7 @@ fn serve(driver: Driver, endpoint: Endpoint, client: &mut Client) -> Fate {
 /// The reply to a request about an offer, and the descriptor that goes with it.
 fn answer<'a>(
     request: &Request,
-    offer: Option<&'a Offer>,
+    offer: Option<&'a dyn Export>,
     is_own: bool,
 ) -> (Reply, Option<Given<'a>>) {
     let Some(offer) = offer else {
@@ -408,17 +407,20 @@ fn answer<'a>(
         RequestKind::FetchFd => match offer.give_descriptor() {
             Ok(Some(fd)) => return (request.reply(ReplyStatus::FdAttached), Some(fd)),
             // It has ended since it was found.
-            Ok(None) if offer.descriptor.is_there() => request.reply(ReplyStatus::OfferWithdrawn),
+            Ok(None) if offer.has_descriptor() => request.reply(ReplyStatus::OfferWithdrawn),
             Ok(None) => request.reply(ReplyStatus::NoFd),
             Err(error) => failed(ReplyStatus::ExportFailed, &error),
         },
         RequestKind::OwnPointer if !is_own => request.reply(ReplyStatus::NotPermitted),
         RequestKind::CheckMemory | RequestKind::OwnPointer => match offer.memory_unchanged() {
-            Ok(true) if request.kind == RequestKind::OwnPointer => Reply {
-                pointer: offer.base,
-                size: offer.size,
-                ..request.reply(ReplyStatus::OwnPointer)
-            },
+            Ok(true) if request.kind == RequestKind::OwnPointer => {
+                let (pointer, size) = offer.place();
+                Reply {
+                    pointer,
+                    size,
+                    ..request.reply(ReplyStatus::OwnPointer)
+                }
+            }
             Ok(true) => request.reply(ReplyStatus::MemoryUnchanged),
             Ok(false) => request.reply(ReplyStatus::MemoryChanged),
             Err(error) => failed(ReplyStatus::CheckFailed, &error),

@@ -6,8 +6,8 @@
 
 use super::discard::{Foreign, close_elsewhere};
 use super::peer::take_descriptors;
-use crate::identity;
-use crate::private_fd::{File, PrivateFd, above_standard};
+use crate::process::identity;
+use crate::process::private_fd::{File, PrivateFd, above_standard};
 use core::mem::MaybeUninit;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{

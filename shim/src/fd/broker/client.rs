@@ -8,9 +8,9 @@ use super::peer::{Peer, peer_process};
 use super::socket::{Fds, Line, receive_with_fd, send};
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::options::Trust;
-use crate::private_fd::PrivateFd;
+use crate::process::private_fd::PrivateFd;
+use crate::process::wait::{Ended, Wait};
 use crate::sys::{CuDevicePtr, CuResult};
-use crate::wait::{Ended, Wait};
 use gpuipc_core::{
     Endpoint, HostId, REPLY_BYTES, Reply, ReplyStatus, Request, RequestKind, Ticket,
 };

@@ -7,7 +7,7 @@
 //! closes them in any case: all are close-on-exec.)
 #![allow(unsafe_code)]
 
-use crate::identity;
+use crate::process::identity;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};

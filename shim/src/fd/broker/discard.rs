@@ -7,7 +7,7 @@
 //! threads close it; they end when there is nothing left to close.
 
 use super::thread::spawn_without_signals;
-use crate::identity;
+use crate::process::identity;
 use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,7 +41,7 @@ pub(super) fn close_elsewhere(fd: OwnedFd) {
     if closing.threads < MOST_THREADS {
         closing.threads += 1;
         drop(closing);
-        crate::pin::keep_loaded();
+        crate::process::pin::keep_loaded();
         if spawn_without_signals("gpuipc-close", close_all).is_err() {
             // They wait for the next one.
             self::closing().threads -= 1;

@@ -1,9 +1,9 @@
-//! Why multicast does not work here: the stage, the code, what it means.
+//! Why multicast does not work here: the stage, the code, what it means; and which
+//! member of a team is at fault.
 
 use crate::attempt::{Code, reasons};
-use crate::driver::DriverError;
 use crate::error::Error;
-use crate::sys::CuResult;
+use crate::sys::{CuResult, DriverError};
 use core::fmt;
 
 macro_rules! stages {
@@ -23,11 +23,11 @@ macro_rules! stages {
             }
 
             /// The number that travels between members; never reused.
-            pub(super) const fn number(self) -> u8 {
+            pub(crate) const fn number(self) -> u8 {
                 match self { $(Self::$name => $number,)* }
             }
 
-            pub(super) const fn from_number(number: u8) -> Option<Self> {
+            pub(crate) const fn from_number(number: u8) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)*
                     _ => None,
@@ -118,7 +118,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    pub(super) const fn refused(stage: Stage, reason: Reason) -> Self {
+    pub(crate) const fn refused(stage: Stage, reason: Reason) -> Self {
         Self {
             stage,
             code: Code::None,
@@ -126,7 +126,7 @@ impl Unavailable {
         }
     }
 
-    pub(super) const fn with_code(stage: Stage, code: Code) -> Self {
+    pub(crate) const fn with_code(stage: Stage, code: Code) -> Self {
         let reason = match code {
             Code::Driver(CuResult::OUT_OF_MEMORY) => Reason::ResourceExhausted,
             Code::Driver(CuResult::ILLEGAL_STATE) => Reason::IllegalState,
@@ -144,12 +144,12 @@ impl Unavailable {
     }
 
     /// A driver call that failed at this stage.
-    pub(super) const fn driver(stage: Stage, error: &DriverError) -> Self {
+    pub(crate) const fn driver(stage: Stage, error: &DriverError) -> Self {
         Self::with_code(stage, Code::of(error))
     }
 
     /// For `map_err`.
-    pub(super) fn at(stage: Stage) -> impl Fn(DriverError) -> Self {
+    pub(crate) fn at(stage: Stage) -> impl Fn(DriverError) -> Self {
         move |error| Self::driver(stage, &error)
     }
 }
@@ -172,6 +172,74 @@ impl std::error::Error for Unavailable {}
 impl From<Unavailable> for Error {
     fn from(error: Unavailable) -> Self {
         Self::MulticastUnavailable(error)
+    }
+}
+
+/// What is wrong with a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It has left or died.
+    Gone,
+    /// It said nothing until the deadline.
+    Silent,
+    /// It says that this failed there.
+    Failed {
+        /// Where.
+        stage: Stage,
+        /// With which code.
+        code: Code,
+    },
+    /// It is at another stage, holds another object, or means another part of it.
+    OutOfStep,
+    /// What it said is no message of this version.
+    Unreadable,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("has left or died"),
+            Self::Silent => f.write_str("said nothing until the deadline"),
+            Self::Failed { stage, code } => write!(f, "failed at {} [{code}]", stage.name()),
+            Self::OutOfStep => {
+                f.write_str("is at another stage, holds another object or means another part of it")
+            }
+            Self::Unreadable => f.write_str("sent what is no message of this version"),
+        }
+    }
+}
+
+/// The members did not agree. Every member that is well gets the same answer;
+/// the one that failed gets its own error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TeamError {
+    /// What was to be agreed on.
+    pub stage: Stage,
+    /// The member, by its rank.
+    pub member: usize,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+impl fmt::Display for TeamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the multicast team does not agree after {}: member {} {}; share the memory without multicast, or begin \
+             anew with the members that are left",
+            self.stage.name(),
+            self.member,
+            self.fault
+        )
+    }
+}
+
+impl std::error::Error for TeamError {}
+
+impl From<TeamError> for Error {
+    fn from(error: TeamError) -> Self {
+        Self::MulticastTeam(error)
     }
 }
 

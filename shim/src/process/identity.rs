@@ -10,8 +10,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-use crate::losses;
-use crate::options::HOST_ID_VARIABLE;
+use crate::process::losses;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc_core::{GpuIpcMemHandle, HostId, ProcessId, Token};
 use gpuipc_sys::environment;
@@ -19,6 +18,11 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io::Read;
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The environment variable that says which host this is, in place of the kernel's boot
+/// id: 32 hex digits, or any name. Processes of one host that see different boot ids, or
+/// none, share memory once all have the same value.
+pub const HOST_ID_VARIABLE: &str = "GPUIPC_HOST_ID";
 
 /// What a handle says about its exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]

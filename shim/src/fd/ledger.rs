@@ -15,8 +15,8 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-use crate::identity;
-use crate::private_fd::PrivateFd;
+use crate::process::identity;
+use crate::process::private_fd::PrivateFd;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc_core::{LedgerEntry, TABLE_ENTRY_BYTES as SLOT_BYTES, TableEntry, Ticket, Token};

@@ -3,16 +3,16 @@
 #![allow(unsafe_code)]
 
 use crate::attempt::Attempt;
-use crate::context::DeviceContext;
-use crate::driver::Driver;
 use crate::error::Error;
-use crate::identity;
+use crate::gpu::context::DeviceContext;
+use crate::gpu::driver::Driver;
+use crate::gpu::mapping::VmmMapping;
+use crate::gpu::reservation::Reservation;
 use crate::import::cache::Slot;
 use crate::import::imported_pool::PooledMapping;
 use crate::import::legacy::LegacyMapping;
 use crate::import::own_memory::OwnMemory;
-use crate::mapping::VmmMapping;
-use crate::reservation::Reservation;
+use crate::process::identity;
 use crate::sys::{CuDevice, CuDevicePtr, CuStream};
 use core::fmt;
 use gpuipc_core::HandleType;
@@ -325,7 +325,7 @@ impl Drop for Aside {
     fn drop(&mut self) {
         // SAFETY: created by this object, and its work is over.
         let destroyed = unsafe { self.driver.stream_destroy(self.stream) };
-        crate::undo::report("cuStreamDestroy", destroyed);
+        crate::gpu::undo::report("cuStreamDestroy", destroyed);
     }
 }
 

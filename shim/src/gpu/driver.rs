@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code)]
 
+use crate::gpu::undo;
+use crate::process::identity;
 use crate::sys::{CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemHandle, CuMulticastObjectProp};
-use crate::{identity, undo};
 use gpuipc_core::DeviceUuid;
 pub(crate) use gpuipc_sys::Result;
 pub use gpuipc_sys::{Driver, DriverCause, DriverError};

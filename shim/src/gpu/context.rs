@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::driver::{Driver, Result};
+use crate::gpu::driver::{Driver, Result};
 use crate::sys::{CuContext, CuDevice, CuResult};
 use std::sync::Arc;
 
@@ -30,12 +30,12 @@ impl PrimaryContext {
 
 impl Drop for PrimaryContext {
     fn drop(&mut self) {
-        if crate::identity::is_forked() {
+        if crate::process::identity::is_forked() {
             return;
         }
         // SAFETY: retained by this object, whose users are gone.
         let released = unsafe { self.driver.primary_ctx_release(self.device) };
-        crate::undo::report("cuDevicePrimaryCtxRelease", released);
+        crate::gpu::undo::report("cuDevicePrimaryCtxRelease", released);
     }
 }
 
@@ -80,7 +80,7 @@ impl DeviceContext {
     }
 
     /// Runs `work` with this context current.
-    pub(crate) fn with<T, E: From<crate::driver::DriverError>>(
+    pub(crate) fn with<T, E: From<crate::gpu::driver::DriverError>>(
         &self,
         work: impl FnOnce() -> core::result::Result<T, E>,
     ) -> core::result::Result<T, E> {
@@ -116,7 +116,7 @@ pub(crate) fn current(driver: Driver) -> Result<Option<(CuContext, CuDevice)>> {
 }
 
 /// Runs `work` with `context` current and puts the caller's back.
-pub(crate) fn with_context<T, E: From<crate::driver::DriverError>>(
+pub(crate) fn with_context<T, E: From<crate::gpu::driver::DriverError>>(
     driver: Driver,
     context: CuContext,
     work: impl FnOnce() -> core::result::Result<T, E>,
@@ -126,7 +126,7 @@ pub(crate) fn with_context<T, E: From<crate::driver::DriverError>>(
 }
 
 /// The same with the caller's context as it was `before`; `None` where that is not known.
-fn pushed<T, E: From<crate::driver::DriverError>>(
+fn pushed<T, E: From<crate::gpu::driver::DriverError>>(
     driver: Driver,
     context: CuContext,
     before: Option<Option<CuContext>>,
@@ -139,13 +139,13 @@ fn pushed<T, E: From<crate::driver::DriverError>>(
     impl Drop for Pushed {
         fn drop(&mut self) {
             if let Err(error) = self.driver.pop_context() {
-                crate::undo::report("cuCtxPopCurrent", Err(error));
+                crate::gpu::undo::report("cuCtxPopCurrent", Err(error));
                 let Some(before) = self.before else { return };
                 // The caller's must be current again, whatever is below it.
                 // SAFETY: it was current when the push began, and what ran since
                 // destroys no context of the caller's.
                 let set = unsafe { self.driver.set_current_context(before) };
-                crate::undo::report("cuCtxSetCurrent", set);
+                crate::gpu::undo::report("cuCtxSetCurrent", set);
             }
         }
     }

@@ -3,11 +3,11 @@
 
 #![allow(unsafe_code)]
 
-use crate::driver::{AllocationHandle, Driver, DriverCause, DriverError};
-use crate::identity;
-use crate::reservation::{Place, Reservation};
+use crate::gpu::driver::{AllocationHandle, Driver, DriverCause, DriverError};
+use crate::gpu::reservation::{Place, Reservation};
+use crate::gpu::undo;
+use crate::process::identity;
 use crate::sys::{CuDevicePtr, CuMemAccessDesc, CuResult, pointer_attribute};
-use crate::undo;
 use std::sync::Arc;
 
 /// Whole VMM allocations mapped side by side into a reservation: `cuMemMap`

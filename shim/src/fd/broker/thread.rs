@@ -1,7 +1,7 @@
 //! The broker's thread: how it starts, and how it ends.
 
-use crate::identity;
-use crate::sync::{
+use crate::process::identity;
+use crate::process::sync::{
     Builder, JoinHandle, Mutex, Receiver, RecvTimeoutError, TryRecvError, channel, current,
 };
 use std::sync::{Arc, PoisonError};

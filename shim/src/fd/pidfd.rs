@@ -11,8 +11,8 @@
 //! on offer.
 
 use crate::attempt::{Failure, Reason, Step};
-use crate::broker::trusts_user;
-use crate::export::ledger::{self, maker_of_entry};
+use crate::fd::broker::trusts_user;
+use crate::fd::ledger::{self, maker_of_entry};
 use crate::options::Trust;
 use gpuipc_core::Ticket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -10,6 +10,7 @@
 mod bell;
 mod client;
 mod discard;
+mod exports;
 mod kept;
 mod name;
 mod peer;
@@ -20,16 +21,16 @@ pub(crate) mod thread;
 
 pub(crate) use client::{Answer, Connection, Reach, ask, is_lost, process};
 pub(crate) use discard::Foreign;
+pub(crate) use exports::{Export, Exports, Given};
 pub(crate) use kept::Kept;
 pub(crate) use peer::trusts_user;
 
-use crate::driver::Driver;
 use crate::error::Error;
-use crate::export::ledger::{Entry, Ledger};
-use crate::identity;
-use crate::losses;
+use crate::fd::ledger::{Entry, Ledger};
 use crate::options::{Settings, Trust};
-use crate::private_fd::File;
+use crate::process::identity;
+use crate::process::losses;
+use crate::process::private_fd::File;
 use bell::Bell;
 use gpuipc_core::{Endpoint, Token};
 use log::Level;
@@ -81,8 +82,8 @@ struct Names {
 }
 
 impl Broker {
-    /// Opens both names and starts the thread.
-    pub(crate) fn start(driver: Driver, settings: &Settings) -> Result<Self, Error> {
+    /// Opens both names and starts the thread, which answers for `exports`.
+    pub(crate) fn start(exports: Box<dyn Exports>, settings: &Settings) -> Result<Self, Error> {
         let endpoint = Endpoint(identity::random_bytes()?);
         let folder = Folder::of_this_user(settings.socket_dir.as_deref());
         let trust = settings.trust.clone();
@@ -128,7 +129,7 @@ impl Broker {
         }
         let serving = match lost.pop() {
             Some(loss) if listeners.is_empty() => Err(loss),
-            _ => serve(driver, endpoint, &trust, listeners),
+            _ => serve(exports, endpoint, &trust, listeners),
         };
         match &serving {
             Ok(_) => news.push((Level::Debug, format!("serving as {endpoint}"))),
@@ -255,7 +256,7 @@ impl Broker {
 
 /// Starts the thread.
 fn serve(
-    driver: Driver,
+    exports: Box<dyn Exports>,
     endpoint: Endpoint,
     trust: &Trust,
     listeners: Vec<socket::Listener>,
@@ -267,14 +268,14 @@ fn serve(
     let files = always.chain([bell.file(), ear.file()]).collect();
     let bell = Arc::new(bell);
     let server = server::Server::new(
-        driver,
+        exports,
         endpoint,
         trust.clone(),
         listeners,
         Arc::clone(&bell),
         ear,
     );
-    crate::pin::keep_loaded();
+    crate::process::pin::keep_loaded();
     let thread = Thread::start(bell, move || server.run()).map_err(|error| {
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN);
         Loss::of("starting a thread")(errno)

@@ -9,8 +9,8 @@
 use super::peer::{may_own_folder, trusts_user};
 use super::socket::{Line, Listener, new_socket};
 use crate::error::Error;
-use crate::identity;
 use crate::options::Trust;
+use crate::process::identity;
 use core::fmt;
 use gpuipc_core::{Endpoint, HostId};
 use rustix::fs::{

@@ -7,8 +7,8 @@
 //! exports and withdraws now and then keeps one open that is of nobody's memory:
 //! the smallest allocation on a host NUMA node, 2 MiB, which takes none of the GPU's.
 
-use crate::driver::{AllocationHandle, Driver, Result};
-use crate::private_fd::PrivateFd;
+use crate::gpu::driver::{AllocationHandle, Driver, Result};
+use crate::process::private_fd::PrivateFd;
 use crate::sys::{self, CuMemAllocationProp, CuMemLocation};
 
 /// The descriptor. Nothing is ever mapped, and the allocation's own handle is

@@ -2,11 +2,11 @@
 
 #![allow(unsafe_code)]
 
-use crate::driver::{self, Driver};
 use crate::error::Error;
-use crate::identity;
+use crate::gpu::driver::{self, Driver};
+use crate::gpu::undo;
+use crate::process::identity;
 use crate::sys::CuDevicePtr;
-use crate::undo;
 use std::sync::Arc;
 
 /// Address space: `cuMemAddressReserve`, and `cuMemAddressFree` when the last
@@ -14,6 +14,22 @@ use std::sync::Arc;
 ///
 /// Memory that is imported to a place in it ([`ImportOptions::place`]) keeps it,
 /// so that it is never freed under a mapping.
+///
+/// ```
+/// # use gpuipc::{Buffer, ExportOptions, ImportOptions, Memory, Reservation};
+/// # // SAFETY: the emulated driver's table follows CUDA's contract.
+/// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+/// # let ipc = gpuipc::Ipc::new(driver)?;
+/// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+/// # let exported = ipc.export_from(memory, &ExportOptions::default())?;
+/// # let handles = exported.handles();
+/// let room = Reservation::new(driver, 4 << 20)?;
+/// // In another process than the exporter's, the memory comes to lie 2 MiB behind `room.base()`.
+/// let options = ImportOptions::default().place(&room, 2 << 20);
+/// let mem = ipc.import(handles, &options);
+/// # assert_eq!(room.size(), 4 << 20);
+/// # Ok::<(), gpuipc::Error>(())
+/// ```
 ///
 /// [`ImportOptions::place`]: crate::ImportOptions::place
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What happens when giving something back fails: nothing can be done, so it is
 //! said in the log. A destructor never panics.
 
-use crate::driver::{DriverError, Result};
+use crate::gpu::driver::{DriverError, Result};
 use crate::sys::CuResult;
 
 /// Logs a failed undo as a warning. Silent when the driver has shut down (code 4) or the

@@ -1,7 +1,7 @@
 //! What an `Ipc` starts when it first needs it, and shares with its offers: the
 //! broker.
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::process::sync::{Mutex, MutexGuard};
 use std::sync::{Arc, PoisonError};
 
 /// Something that is started once. It lives until this and all that were given a

@@ -2,7 +2,7 @@
 
 use super::socket::Listener;
 use super::thread::Stop;
-use crate::private_fd::{File, PrivateFd};
+use crate::process::private_fd::{File, PrivateFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::AsFd;

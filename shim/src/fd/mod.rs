@@ -1,0 +1,6 @@
+//! Descriptors from process to process: the broker on either side, a process's
+//! descriptors by their number, and the table that says which of them are exported.
+
+pub(crate) mod broker;
+pub(crate) mod ledger;
+pub(crate) mod pidfd;

@@ -1,0 +1,11 @@
+//! What the driver gives, undone on drop: contexts, references, reservations, mappings.
+//! Knows CUDA, no handles.
+
+pub(crate) mod context;
+pub(crate) mod device_memory;
+pub(crate) mod driver;
+pub(crate) mod imported_pool;
+pub(crate) mod mapping;
+pub(crate) mod reservation;
+pub(crate) mod spare;
+pub(crate) mod undo;
