@@ -1,9 +1,8 @@
-//! The descriptor behind an offer: kept open from the export on, made when
-//! somebody asks, or a pool's.
+//! The descriptor of an export: kept open, made on demand, or the descriptor of a pool.
 //!
-//! A descriptor that is kept open can be fetched by its number where the broker
-//! cannot be reached, and costs a place in the process's table. So a process
-//! keeps a bounded number of them, and makes the others when they are asked for.
+//! A descriptor that is kept open can be fetched by its number without the broker, but
+//! takes a place in the process's table of open files. So a process keeps a bounded
+//! number of them open, and makes the others when an importer asks.
 
 use crate::export::shared_pool::SharedPool;
 use crate::fd::broker::Given;

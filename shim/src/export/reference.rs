@@ -1,4 +1,4 @@
-//! The driver's reference to memory on offer.
+//! The driver's reference to exported memory.
 
 use crate::process::sync::{Condvar, Mutex, MutexGuard, ThreadId, current};
 use core::ops::Deref;

@@ -1,4 +1,4 @@
-//! A memory pool on offer: exported once, however many of its pointers are.
+//! An exported memory pool. It is exported once for all exported pointers in it.
 
 use crate::attempt::Attempt;
 use crate::gpu::driver::Driver;

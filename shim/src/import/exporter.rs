@@ -1,10 +1,9 @@
-//! What an importer wants of the exporter, and the ways to get it.
+//! What an importer needs from the exporter, and the ways to get it.
 //!
-//! The first time the broker is asked: it says whether this user may have the
-//! memory. Once it has answered, a descriptor that the exporter keeps open is
-//! fetched by its number, the shortest way, if the kernel allows that; whatever
-//! does not plainly work goes to the broker again. Where the broker cannot be
-//! reached, the number is the last way.
+//! The first request goes to the broker, which decides whether this user gets the
+//! memory. After the broker has answered, descriptors that the exporter keeps open are
+//! fetched by number, if the kernel allows it. If that fails in any way, the broker is
+//! asked again. If the broker cannot be reached, fetching by number is the last way.
 
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::fd::broker::{self, Answer, Connection, Foreign, Reach};

@@ -1,4 +1,4 @@
-//! Waiting that always ends: at a deadline, or when the caller cancels.
+//! Waits that always end: at a deadline, or when the caller cancels.
 
 use crate::attempt::Reason;
 use core::sync::atomic::{AtomicBool, Ordering};

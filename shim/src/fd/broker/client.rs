@@ -1,5 +1,5 @@
-//! The importer's side: find the broker that a ticket names, check who it is,
-//! ask, and read the answer before the deadline.
+//! The importer's side of the broker: connects to the broker that a ticket names,
+//! checks its user, sends a request, and reads the reply before the deadline.
 
 use super::discard::Foreign;
 use super::kept::Kept;
