@@ -1,8 +1,7 @@
-//! One way that was tried and did not work: which type, at which step, with
-//! which code, why, and what to do about it.
+//! One type that an import or export tried and that failed: the step, the code, the
+//! reason, and a hint.
 
-use crate::driver::{DriverCause, DriverError};
-use crate::sys::CuResult;
+use crate::sys::{CuResult, DriverCause, DriverError};
 use core::fmt;
 use gpuipc_core::{DeviceUuid, HandleType};
 use std::time::Duration;

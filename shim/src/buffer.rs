@@ -1,25 +1,25 @@
-//! GPU memory that can be shared, made for one way of sharing.
+//! GPU memory that is allocated so that it can be shared by a certain type.
 //!
-//! A runtime has its own allocators; this one shows what they must ask for,
-//! and serves the program `gpuipc`, the tests and the benches.
+//! It shows what an allocator must ask the driver for. The program `gpuipc`, the tests
+//! and the benchmark use it.
 
 #![allow(unsafe_code)]
 
-use crate::context::DeviceContext;
-use crate::device_memory::DeviceMemory;
-use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::Exported;
-use crate::identity;
-use crate::ipc::Ipc;
-use crate::mapping::VmmMapping;
-use crate::mem::{check_range, copy_in, copy_out};
+use crate::gpu::context::DeviceContext;
+use crate::gpu::device_memory::DeviceMemory;
+use crate::gpu::driver::{AllocationHandle, Driver};
+use crate::gpu::mapping::VmmMapping;
+use crate::gpu::undo;
+use crate::import::mem::{check_range, copy_in, copy_out};
 use crate::options::ExportOptions;
+use crate::process::identity;
+use crate::session::Ipc;
 use crate::sys::{
     self, CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuMemPool,
     CuStream,
 };
-use crate::undo;
 use core::fmt;
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
-//! What can go wrong, a variant a cause.
+//! The errors of the library: one variant per cause.
 
+pub(crate) mod multicast;
+
+use self::multicast::{TeamError, Unavailable};
 use crate::attempt::{Attempt, Reason};
-use crate::driver::DriverError;
-use crate::multicast::{TeamError, Unavailable};
-use crate::sys::{CuResult, LoadError};
+use crate::sys::{CuResult, DriverError, LoadError};
 use core::fmt;
 use gpuipc_core::{DecodeError, DeviceUuid, EncodeError, RegisteredError, Status};
 
@@ -455,7 +456,7 @@ mod tests {
     fn no_cause_is_told_twice() {
         let driver = DriverError {
             call: "cuInit",
-            cause: crate::driver::DriverCause::Code(CuResult(999)),
+            cause: crate::sys::DriverCause::Code(CuResult(999)),
         };
         for error in [
             Error::Driver(driver),

@@ -1,4 +1,4 @@
-//! What the fuzz targets reach and nobody else: parsers of bytes and texts that come from outside.
+//! Parsers of bytes and text from outside, for the fuzz targets only.
 
 use crate::error::Error;
 use crate::multicast::decoded;
@@ -24,12 +24,12 @@ pub fn maker_of_entry(
     allocation_id: u64,
     entry: &LedgerEntry,
 ) -> rustix::io::Result<Option<u32>> {
-    crate::export::ledger::maker_of_entry(ledger, ticket, allocation_id, entry)
+    crate::fd::ledger::maker_of_entry(ledger, ticket, allocation_id, entry)
 }
 
 /// A number in a text of /proc: in the line that starts with `name`, the word at `at`.
 pub fn word_of_proc(text: &str, name: &str, at: usize) -> Option<u32> {
-    crate::import::pidfd::word(text, name, at)
+    crate::fd::pidfd::word(text, name, at)
 }
 
 /// Types, timeout and trust of the environment's variables with these values.

@@ -1,96 +1,20 @@
-//! The library's front door.
+//! The functions of [`Ipc`]: export, import, register.
 
 #![allow(unsafe_code)]
 
-use crate::broker::started::Started;
-use crate::broker::{Broker, Kept};
-use crate::device_memory::{DeviceMemory, Keeper};
-use crate::driver::Driver;
 use crate::error::Error;
-use crate::export::spare::Spare;
 use crate::export::{self, Exported};
-use crate::identity::Identity;
+use crate::gpu::device_memory::{DeviceMemory, Keeper};
 use crate::import;
 use crate::import::can_import::{self, Outlook};
-use crate::mem::GpuIpcMem;
-use crate::options::{ExportOptions, ImportOptions, IpcOptions, Settings};
+use crate::import::mem::GpuIpcMem;
+use crate::options::{ExportOptions, ImportOptions};
 use crate::registered::{self, RegisteredMemory};
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, RegisteredFields, TransportInfo};
-use std::path::PathBuf;
-use std::sync::Arc;
-
-/// Exports and imports GPU memory through one driver. Cheap to clone; clones
-/// share the broker. May be used from any thread.
-#[derive(Clone, Debug)]
-pub struct Ipc {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    driver: Driver,
-    identity: Identity,
-    settings: Settings,
-    /// Started by the first export.
-    broker: Started<Broker>,
-    /// Makes exports cheap, if the options ask for it.
-    _spare: Option<Spare>,
-    /// To other processes' brokers.
-    kept: Kept,
-}
 
 impl Ipc {
-    /// Initializes the driver (`cuInit`) and reads the environment
-    /// (`GPUIPC_TYPES`, `GPUIPC_TIMEOUT_MS`, `GPUIPC_SOCKET_DIR`,
-    /// `GPUIPC_TRUST`, `GPUIPC_HOST_ID`), but not in a program with more rights than
-    /// its caller. Creates no context and starts no thread.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] if `cuInit` fails, [`Error::Setting`] for an
-    /// environment variable that says nothing sensible, [`Error::Forked`] in a
-    /// process forked from one that had used the library, [`Error::Os`] if the
-    /// kernel gives no random bytes.
-    pub fn new(driver: Driver) -> Result<Self, Error> {
-        Self::with_options(driver, &IpcOptions::default())
-    }
-
-    /// As [`Ipc::new`], with options that go before the environment.
-    ///
-    /// # Errors
-    /// As [`Ipc::new`].
-    pub fn with_options(driver: Driver, options: &IpcOptions) -> Result<Self, Error> {
-        let identity = Identity::read()?;
-        let mut settings = options.over(Settings::from_environment()?);
-        // Whatever folder the process goes to later.
-        let absolute = |folder: PathBuf| std::path::absolute(&folder).unwrap_or(folder);
-        settings.socket_dir = settings.socket_dir.map(absolute);
-        driver.init()?;
-        let spare = settings.spare_descriptor.then(|| Spare::make(driver));
-        let spare = spare.and_then(|made| {
-            made.inspect_err(|error| {
-                log::info!(target: "gpuipc::gpu", "no spare descriptor, exports cost what they cost: {error}");
-            })
-            .ok()
-        });
-        Ok(Self {
-            inner: Arc::new(Inner {
-                driver,
-                _spare: spare,
-                identity,
-                settings,
-                broker: Started::default(),
-                kept: Kept::default(),
-            }),
-        })
-    }
-
-    /// The driver.
-    #[must_use]
-    pub fn driver(&self) -> Driver {
-        self.inner.driver
-    }
-
     /// Offers `len` bytes of GPU memory from `ptr` on to other processes.
     ///
     /// Works on memory of `cuMemAlloc` (RuntimeIpc), of `cuMemCreate` that asked
@@ -128,6 +52,22 @@ impl Ipc {
     /// `cuMemRelease` or `cuMemRetainAllocationHandle` of it (seen on an H200, driver
     /// 580). Unmapping before or after is fine. [`Ipc::export_from`] asks for none of
     /// this.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, Memory};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// let memory = Buffer::new(driver, 0, Memory::CudaMalloc, 4096)?;
+    /// // SAFETY: `memory` lives longer than the export, and nobody unmaps a part of it.
+    /// let exported = unsafe { ipc.export(memory.device_ptr(), 4096, &ExportOptions::default()) }?;
+    /// let bytes: [u8; 384] = exported.handles()[0].encode();
+    /// # assert_eq!(gpuipc::GpuIpcMemHandle::decode(&bytes)?.length(), 4096);
+    /// # drop(exported);
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub unsafe fn export(
         &self,
         ptr: CuDevicePtr,
@@ -139,10 +79,23 @@ impl Ipc {
     }
 
     /// Exports all of `memory`, as [`Ipc::export`] does, and keeps it: it is dropped
-    /// after the export has ended. To go on using it, export an [`Arc`] of it.
+    /// after the export has ended. To go on using it, export an [`Arc`](std::sync::Arc) of it.
     ///
     /// # Errors
     /// As [`Ipc::export`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, Memory};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// let exported = ipc.export_from(memory, &ExportOptions::default())?;
+    /// assert_eq!(exported.handles().len(), 1);
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub fn export_from(
         &self,
         memory: impl DeviceMemory,
@@ -176,6 +129,31 @@ impl Ipc {
     /// are not all segments of one window, [`Error::DeviceNotVisible`] for a device
     /// that this process does not see, [`Error::Unsupported`] for a multicast
     /// object, [`Error::Argument`] for no handle, [`Error::Driver`], [`Error::Forked`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, GpuIpcMemHandle, HandleType, ImportOptions, Memory};
+    /// # use std::time::Duration;
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// # memory.write(0, b"weights")?;
+    /// # let exported = ipc.export_from(memory, &ExportOptions::default())?;
+    /// # let bytes = exported.handles()[0].encode();
+    /// // `bytes` came from the exporter.
+    /// let handle = GpuIpcMemHandle::decode(&bytes)?;
+    /// let options = ImportOptions::default()
+    ///     .device(0)
+    ///     .types(&[HandleType::PosixFd, HandleType::Fabric])
+    ///     .timeout(Duration::from_secs(1));
+    /// let mem = ipc.import(&[handle], &options)?;
+    /// let mut first = [0; 7];
+    /// mem.read(0, &mut first)?;
+    /// assert_eq!(&first, b"weights");
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub fn import(
         &self,
         handles: &[GpuIpcMemHandle],
@@ -196,6 +174,26 @@ impl Ipc {
     ///
     /// # Safety
     /// As for [`Ipc::export`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, Memory, TransportInfo};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let key = [7; 16];
+    /// let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// let nic = TransportInfo::new(1, &key).map_err(gpuipc::Error::Registered)?;
+    /// let options = ExportOptions::default();
+    /// // SAFETY: `memory` lives longer than what is registered.
+    /// let registered = unsafe { ipc.register(memory.device_ptr(), memory.len(), &[nic], &options) }?;
+    /// let bytes = registered.serialize()?;
+    /// # let peer = ipc.deserialize(&bytes, &gpuipc::ImportOptions::default())?;
+    /// # assert_eq!(peer.transport(1), Some(nic));
+    /// # drop(registered);
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub unsafe fn register(
         &self,
         ptr: CuDevicePtr,
@@ -240,6 +238,30 @@ impl Ipc {
     /// # Errors
     /// [`Error::Registered`] for bytes that are no registered memory, else as
     /// [`Ipc::import`] if there is no other transport.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, ImportOptions, Memory, TransportInfo};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// # let nic = TransportInfo::new(1, &[7; 16]).map_err(gpuipc::Error::Registered)?;
+    /// # // SAFETY: `memory` lives longer than what is registered.
+    /// # let owner = unsafe {
+    /// #     ipc.register(memory.device_ptr(), memory.len(), &[nic], &ExportOptions::default())
+    /// # }?;
+    /// # let bytes = owner.serialize()?;
+    /// // `bytes` came from the owner.
+    /// let buffer = ipc.deserialize(&bytes, &ImportOptions::default())?;
+    /// match buffer.data() {
+    ///     Some(ptr) => println!("{} bytes at {ptr:#x}", buffer.size()),
+    ///     None => println!("only by a transport: {:?}", buffer.gpu_error()),
+    /// }
+    /// # assert_eq!(buffer.data(), Some(memory.device_ptr()));
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     pub fn deserialize(
         &self,
         bytes: &[u8],
@@ -255,46 +277,26 @@ impl Ipc {
     /// imported, the fabric handle imported, and both given back; the exporter is
     /// asked whether the memory is unchanged; peers are looked up. It may wait as
     /// long as an import's timeout.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use gpuipc::{Buffer, ExportOptions, ImportOptions, Memory};
+    /// # // SAFETY: the emulated driver's table follows CUDA's contract.
+    /// # let driver = unsafe { gpuipc::Driver::from_table(gpuipc_emulated::table()) };
+    /// # let ipc = gpuipc::Ipc::new(driver)?;
+    /// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
+    /// # let exported = ipc.export_from(memory, &ExportOptions::default())?;
+    /// # let handles = exported.handles();
+    /// let outlook = ipc.can_import(handles, &ImportOptions::default());
+    /// for (handle_type, verdict) in &outlook.types {
+    ///     println!("{handle_type}: {verdict:?}");
+    /// }
+    /// assert!(outlook.is_importable());
+    /// # Ok::<(), gpuipc::Error>(())
+    /// ```
     #[must_use]
     pub fn can_import(&self, handles: &[GpuIpcMemHandle], options: &ImportOptions) -> Outlook {
         can_import::can_import(self, handles, options)
-    }
-
-    /// Closes the connections to other processes' brokers that are kept for the
-    /// next import: at most eight, two descriptors each. The next import connects anew.
-    pub fn close_idle_connections(&self) {
-        self.inner.kept.clear();
-    }
-
-    pub(crate) fn kept_connections(&self) -> &Kept {
-        &self.inner.kept
-    }
-
-    pub(crate) fn identity(&self) -> &Identity {
-        &self.inner.identity
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.inner.settings
-    }
-
-    /// The broker, if an export has started it and it serves.
-    pub(crate) fn running_broker(&self) -> Option<Arc<Broker>> {
-        let broker = self.inner.broker.running()?;
-        let is_whole = broker.is_whole(false);
-        broker.tell();
-        is_whole.then_some(broker)
-    }
-
-    /// The broker, started if it is not there yet or serves no more.
-    pub(crate) fn broker(&self) -> Result<Arc<Broker>, Error> {
-        let Inner {
-            driver, settings, ..
-        } = &*self.inner;
-        let start = || Broker::start(*driver, settings);
-        let is_whole = |broker: &Broker| broker.is_whole(true);
-        let broker = self.inner.broker.or_start(is_whole, start)?;
-        broker.tell();
-        Ok(broker)
     }
 }

@@ -1,11 +1,10 @@
-//! What a caller may choose, and the environment variables that choose without
-//! recompiling.
+//! The options of the library's calls, and the environment variables that set them
+//! without recompiling.
 
 use crate::error::Error;
-use crate::import::devices::DeviceId;
-use crate::reservation::{Place, Reservation};
+use crate::gpu::reservation::{Place, Reservation};
 use core::sync::atomic::AtomicBool;
-use gpuipc_core::{HandleType, TypeFlags, TypeList};
+use gpuipc_core::{DeviceUuid, HandleType, TypeFlags, TypeList};
 use gpuipc_sys::environment;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,11 +22,6 @@ pub const SOCKET_DIR_VARIABLE: &str = "GPUIPC_SOCKET_DIR";
 /// The environment variable that says whom broker and importer trust:
 /// `same-user`, `token`, or uids such as `1000,1001`.
 pub const TRUST_VARIABLE: &str = "GPUIPC_TRUST";
-
-/// The environment variable that says which host this is, in place of the kernel's boot
-/// id: 32 hex digits, or any name. Processes of one host that see different boot ids, or
-/// none, share memory once all have the same value.
-pub const HOST_ID_VARIABLE: &str = "GPUIPC_HOST_ID";
 
 /// How long an import may wait if nobody says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -247,6 +241,29 @@ impl ExportOptions {
             None => TypeFlags::all(),
             Some(types) => types.iter().map(|handle_type| handle_type.flag()).collect(),
         }
+    }
+}
+
+/// A device, as a caller names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceId {
+    /// By its place in this process's order, from 0. Another process may have
+    /// another order (`CUDA_VISIBLE_DEVICES`).
+    Ordinal(i32),
+    /// By its UUID (`cuDeviceGetUuid`), the same in all processes.
+    Uuid(DeviceUuid),
+}
+
+impl From<i32> for DeviceId {
+    fn from(ordinal: i32) -> Self {
+        Self::Ordinal(ordinal)
+    }
+}
+
+impl From<DeviceUuid> for DeviceId {
+    fn from(uuid: DeviceUuid) -> Self {
+        Self::Uuid(uuid)
     }
 }
 

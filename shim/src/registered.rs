@@ -1,16 +1,16 @@
-//! RegisteredMemory: one buffer of a runtime, with every way to reach it, on
-//! either side. Its form on the wire is [`gpuipc_core::RegisteredMemoryRef`].
+//! RegisteredMemory: one buffer of a runtime with every way to reach it.
+//! [`gpuipc_core::RegisteredMemoryRef`] defines its bytes.
 
 #![allow(unsafe_code)]
 
 use crate::error::Error;
 use crate::export::{Exported, WHOLE_ALLOCATION};
-use crate::identity;
+use crate::import::mem::GpuIpcMem;
 use crate::import::window::Window;
 use crate::import::{import_own, import_window, own_memory, wait_of};
-use crate::ipc::Ipc;
-use crate::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions};
+use crate::process::identity;
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{

@@ -1,11 +1,11 @@
-//! What lies at a pointer: the allocation around it and the ways in which it can
-//! be shared, as the driver's attributes say.
+//! The allocation at a pointer, and the types by which it can be shared, from the
+//! driver's attributes.
 
 #![allow(unsafe_code)]
 
-use crate::context::DeviceContext;
-use crate::driver::{AllocationHandle, Driver};
 use crate::error::{Error, MemoryKind, NotExportable};
+use crate::gpu::context::DeviceContext;
+use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::sys::{
     CuContext, CuDevice, CuDevicePtr, CuMemPool, CuResult, handle_type, location, memory_type,
     pointer_attribute,
@@ -73,7 +73,7 @@ impl Way {
 /// The driver's BUFFER_ID of the allocation around `ptr`; `None` for a pointer
 /// that the driver does not know. Never reused, and another one for each mapping
 /// of VMM memory.
-pub(crate) fn id_at(driver: Driver, ptr: CuDevicePtr) -> crate::driver::Result<Option<u64>> {
+pub(crate) fn id_at(driver: Driver, ptr: CuDevicePtr) -> crate::gpu::driver::Result<Option<u64>> {
     match driver.pointer_attribute(pointer_attribute::BUFFER_ID, ptr) {
         Ok(id) => Ok(Some(id)),
         Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => Ok(None),
@@ -102,12 +102,12 @@ struct Pointer {
 }
 
 impl Pointer {
-    fn attribute(&self, attribute: u32) -> crate::driver::Result<u64> {
+    fn attribute(&self, attribute: u32) -> crate::gpu::driver::Result<u64> {
         self.driver.pointer_attribute(attribute, self.ptr)
     }
 
     /// An attribute that an older driver does not know counts as zero.
-    fn or_zero(&self, attribute: u32) -> crate::driver::Result<u64> {
+    fn or_zero(&self, attribute: u32) -> crate::gpu::driver::Result<u64> {
         match self.attribute(attribute) {
             Err(error) if error.code() == Some(CuResult::INVALID_VALUE) => Ok(0),
             answer => answer,
@@ -116,7 +116,7 @@ impl Pointer {
 
     /// What `cuMemAlloc` or the pool returned; the mapping around it may be
     /// larger and hold other allocations.
-    fn range(&self) -> crate::driver::Result<(CuDevicePtr, u64)> {
+    fn range(&self) -> crate::gpu::driver::Result<(CuDevicePtr, u64)> {
         Ok((
             self.attribute(pointer_attribute::RANGE_START_ADDR)?,
             self.attribute(pointer_attribute::RANGE_SIZE)?,
@@ -125,7 +125,7 @@ impl Pointer {
 
     /// Of VMM memory the range is the whole reservation, the mapping the piece.
     /// Drivers before CUDA 11.7 know the piece by another call only.
-    fn mapping(&self, device: CuDevice) -> crate::driver::Result<(CuDevicePtr, u64)> {
+    fn mapping(&self, device: CuDevice) -> crate::gpu::driver::Result<(CuDevicePtr, u64)> {
         let piece = self
             .attribute(pointer_attribute::MAPPING_BASE_ADDR)
             .and_then(|base| Ok((base, self.attribute(pointer_attribute::MAPPING_SIZE)?)));
@@ -253,7 +253,7 @@ impl Allocation {
     }
 }
 
-fn device_of(pointer: &Pointer) -> crate::driver::Result<CuDevice> {
+fn device_of(pointer: &Pointer) -> crate::gpu::driver::Result<CuDevice> {
     let ordinal = pointer.attribute(pointer_attribute::DEVICE_ORDINAL)?;
     Ok(i32::try_from(ordinal).unwrap_or(-1))
 }

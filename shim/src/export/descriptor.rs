@@ -1,16 +1,16 @@
-//! The descriptor behind an offer: kept open from the export on, made when
-//! somebody asks, or a pool's.
+//! The descriptor of an export: kept open, made on demand, or the descriptor of a pool.
 //!
-//! A descriptor that is kept open can be fetched by its number where the broker
-//! cannot be reached, and costs a place in the process's table. So a process
-//! keeps a bounded number of them, and makes the others when they are asked for.
+//! A descriptor that is kept open can be fetched by its number without the broker, but
+//! takes a place in the process's table of open files. So a process keeps a bounded
+//! number of them open, and makes the others when an importer asks.
 
-use crate::driver::{self, AllocationHandle};
 use crate::export::shared_pool::SharedPool;
-use crate::private_fd::PrivateFd;
+use crate::fd::broker::Given;
+use crate::gpu::driver::{self, AllocationHandle};
+use crate::process::private_fd::PrivateFd;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::{Resource, getrlimit};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Most descriptors that a process keeps open for its offers, whatever its limit.
@@ -75,23 +75,6 @@ impl KeptFd {
     }
 }
 
-/// A descriptor on its way to an importer.
-pub(crate) enum Given<'a> {
-    /// It stays open here.
-    Borrowed(BorrowedFd<'a>),
-    /// It was made for this importer and is closed when it is sent.
-    Owned(OwnedFd),
-}
-
-impl AsFd for Given<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Borrowed(fd) => fd.as_fd(),
-            Self::Owned(fd) => fd.as_fd(),
-        }
-    }
-}
-
 impl Descriptor {
     /// Whether an importer can have one.
     pub(crate) fn is_there(&self) -> bool {
@@ -123,7 +106,6 @@ impl Descriptor {
     }
 
     /// One that is kept open, unless its number is another file's by now.
-
     fn kept(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::None | Self::OnDemand => None,

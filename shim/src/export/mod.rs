@@ -1,27 +1,25 @@
-//! Export: from a device pointer to handles with every way of sharing that the
-//! memory allows, one handle for each allocation that the bytes lie in.
+//! Export: from a device pointer to handles with every type that the memory allows. The
+//! range gets one handle for each allocation that it touches.
 
 #![allow(unsafe_code)]
 
 pub(crate) mod allocation;
 pub(crate) mod descriptor;
-pub(crate) mod ledger;
 mod left;
 pub(crate) mod offer;
 pub(crate) mod offering;
 pub(crate) mod reference;
 pub(crate) mod registry;
 pub(crate) mod shared_pool;
-pub(crate) mod spare;
 
 use self::allocation::{Allocation, Way, id_at, not_exportable};
 use self::offer::{Kept, Offer};
 use crate::attempt::Attempt;
-use crate::device_memory::Keeper;
 use crate::error::{Error, MemoryKind, NotExportable};
-use crate::identity;
-use crate::ipc::Ipc;
+use crate::gpu::device_memory::Keeper;
 use crate::options::ExportOptions;
+use crate::process::identity;
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,19 +1,20 @@
-//! Offers: what an exporter holds for one allocation while any of its handles
-//! is offered, and the live registry of them.
+//! What an exporter holds for one exported allocation, and the registry of live
+//! exports.
 //!
-//! The registry is the only thing that gives a pointer of this process to an
-//! importer in this process; the bytes of a handle never do.
+//! Only this registry gives a pointer of this process to an importer in this process.
+//! The bytes of a handle never do.
 
 use crate::attempt::Attempt;
-use crate::broker::Broker;
-use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::allocation;
-use crate::export::descriptor::{Descriptor, Given};
-use crate::export::ledger;
+use crate::export::descriptor::Descriptor;
 use crate::export::reference::Reference;
 use crate::export::registry::Registry;
-use crate::identity::{self, Identity};
+use crate::fd::broker::{Broker, Export, Exports, Given};
+use crate::fd::ledger;
+use crate::gpu::driver::{AllocationHandle, Driver};
+use crate::process::identity::{self, Identity};
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
 use core::fmt;
 use gpuipc_core::{DeviceUuid, Endpoint, HandleFields, Ticket, Token, TypeFlags};
@@ -144,13 +145,13 @@ impl Offer {
     }
 
     /// Whether the memory at the offer's address is still the one that was offered.
-    pub(crate) fn memory_unchanged(&self) -> crate::driver::Result<bool> {
+    pub(crate) fn memory_unchanged(&self) -> crate::gpu::driver::Result<bool> {
         // Without an id the driver no longer knows the address: freed.
         Ok(allocation::id_at(self.driver, self.base)? == Some(self.allocation_id))
     }
 
     /// A descriptor of the memory for an importer, if there is one.
-    pub(crate) fn give_descriptor(&self) -> crate::driver::Result<Option<Given<'_>>> {
+    pub(crate) fn give_descriptor(&self) -> crate::gpu::driver::Result<Option<Given<'_>>> {
         let reference = self.reference.lend();
         self.descriptor.give(reference.as_deref())
     }
@@ -215,6 +216,47 @@ impl Offer {
             self.allocation_id,
             self.broker.endpoint().0,
         )
+    }
+}
+
+impl Ipc {
+    /// The broker, started if it is not there yet or serves no more.
+    pub(crate) fn broker(&self) -> Result<Arc<Broker>, Error> {
+        self.broker_for(Offers(self.driver()))
+    }
+}
+
+/// The offers of one driver, for the broker.
+#[derive(Debug)]
+struct Offers(Driver);
+
+impl Exports for Offers {
+    fn under_token(
+        &self,
+        allocation_id: u64,
+        endpoint: Endpoint,
+        token: &Token,
+    ) -> Option<Arc<dyn Export>> {
+        let offer = Offer::under_token(self.0, allocation_id, endpoint, token)?;
+        Some(offer)
+    }
+}
+
+impl Export for Offer {
+    fn place(&self) -> (CuDevicePtr, u64) {
+        (self.base, self.size)
+    }
+
+    fn has_descriptor(&self) -> bool {
+        self.descriptor.is_there()
+    }
+
+    fn give_descriptor(&self) -> crate::gpu::driver::Result<Option<Given<'_>>> {
+        Offer::give_descriptor(self)
+    }
+
+    fn memory_unchanged(&self) -> crate::gpu::driver::Result<bool> {
+        Offer::memory_unchanged(self)
     }
 }
 

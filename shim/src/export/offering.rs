@@ -1,18 +1,18 @@
-//! Bringing an allocation on offer: every handle that it and the options allow,
-//! by trial, never by guess.
+//! Makes every handle of an allocation that the allocation and the options allow. It
+//! tries each one and does not guess.
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
-use crate::broker::Broker;
-use crate::context::{DeviceContext, with_context};
-use crate::driver::{AllocationHandle, Driver, DriverError, device_uuid};
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::export::allocation::{Allocation, Location, Way, not_exportable};
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
 use crate::export::offer::Offer;
 use crate::export::reference::Reference;
 use crate::export::shared_pool::SharedPool;
+use crate::fd::broker::Broker;
+use crate::gpu::context::{DeviceContext, with_context};
+use crate::gpu::driver::{AllocationHandle, Driver, DriverError, device_uuid};
 use crate::options::ExportOptions;
-use crate::private_fd::PrivateFd;
+use crate::process::private_fd::PrivateFd;
 use crate::sys::{CuContext, CuMemPool, CuResult, pointer_attribute};
 use gpuipc_core::{DeviceUuid, HandleType, TypeFlags};
 use std::sync::Arc;

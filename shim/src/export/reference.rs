@@ -1,6 +1,6 @@
-//! The driver's reference to memory on offer.
+//! The driver's reference to exported memory.
 
-use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current};
+use crate::process::sync::{Condvar, Mutex, MutexGuard, ThreadId, current};
 use core::ops::Deref;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};

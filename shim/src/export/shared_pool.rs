@@ -1,8 +1,8 @@
-//! A memory pool on offer: exported once, however many of its pointers are.
+//! An exported memory pool. It is exported once for all exported pointers in it.
 
 use crate::attempt::Attempt;
-use crate::driver::Driver;
-use crate::private_fd::PrivateFd;
+use crate::gpu::driver::Driver;
+use crate::process::private_fd::PrivateFd;
 use crate::sys::{CuDevicePtr, CuMemPool, pointer_attribute};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc_core::{Endpoint, TypeFlags};

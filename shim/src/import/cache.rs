@@ -1,22 +1,21 @@
-//! One mapping of a VMM allocation, whatever windows of it are imported: made once, even
-//! if many threads ask at the same time, and undone by the last window's drop.
+//! The mappings of VMM allocations. All imported ranges of one allocation share one
+//! mapping. It is made once, even if several threads import at the same time, and the
+//! last range's drop unmaps it.
 //!
-//! Two windows share a mapping if every byte of their handles is equal but for
-//! those that say which part of the allocation they are, and the same devices map
-//! it with the same rights, by importers that trust the same users. So a forged
-//! handle cannot reach an honest one's mapping: it would have to have the honest
-//! one's token. No lock is held during a driver call; who wants what another thread
-//! is mapping waits for that one only.
+//! Two ranges share a mapping if their handles are equal in all bytes except those that
+//! select the range, if the same devices map them with the same access, and if the
+//! importers trust the same users. So a forged handle cannot reach the mapping of a
+//! genuine one: it would need the genuine token. No lock is held during a driver call.
+//! An import waits only for a thread that maps the same allocation.
 
 use crate::attempt::{Failure, Reason, Step};
-use crate::context;
-use crate::identity::Host;
-use crate::import::devices::DeviceId;
+use crate::gpu::context;
 use crate::import::importing::Import;
+use crate::import::mem::{Shared, Used};
 use crate::import::slots::{self, Asked, Content, Slots};
-use crate::ipc::Ipc;
-use crate::mem::{Shared, Used};
-use crate::options::{Access, ImportOptions, Trust};
+use crate::options::{Access, DeviceId, ImportOptions, Trust};
+use crate::process::identity::Host;
+use crate::session::Ipc;
 use crate::sys::CuDevice;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType, ProcessId, TypeFlags, TypeList};
 use std::sync::{Arc, LazyLock};

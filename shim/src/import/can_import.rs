@@ -1,10 +1,9 @@
-//! The question whether handles could be imported here, answered by type with
-//! reasons, without mapping anything.
+//! Whether handles could be imported here, answered by type with reasons, without
+//! mapping anything.
 
 use crate::attempt::{Attempt, Failure, Peers, Reason, Step};
-use crate::driver::{AllocationHandle, device_uuid};
 use crate::error::Error;
-use crate::identity;
+use crate::gpu::driver::{AllocationHandle, device_uuid};
 use crate::import::cache;
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
@@ -12,8 +11,9 @@ use crate::import::importing::Import;
 use crate::import::own_access;
 use crate::import::window::Window;
 use crate::import::{order_of, own_memory, wait_of};
-use crate::ipc::Ipc;
 use crate::options::ImportOptions;
+use crate::process::identity;
+use crate::session::Ipc;
 use gpuipc_core::{GpuIpcMemHandle, HandleType};
 use std::os::fd::BorrowedFd;
 use std::time::Instant;

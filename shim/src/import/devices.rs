@@ -1,43 +1,19 @@
-//! Which devices import, and what they and the CPU may do.
+//! The devices that get access to imported memory, and which access they and the CPU
+//! get.
 
-use crate::context;
-use crate::driver::{Driver, DriverError, device_uuid};
 use crate::error::Error;
+use crate::gpu::context;
+use crate::gpu::driver::{Driver, DriverError, device_uuid};
 use crate::import::window::Window;
-use crate::options::{Access, ImportOptions};
+use crate::options::{Access, DeviceId, ImportOptions};
 use crate::sys::{self, CuDevice, CuMemAccessDesc, CuMemLocation};
 use gpuipc_core::DeviceUuid;
 
-/// A device, as a caller names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeviceId {
-    /// By its place in this process's order, from 0. Another process may have
-    /// another order (`CUDA_VISIBLE_DEVICES`).
-    Ordinal(i32),
-    /// By its UUID (`cuDeviceGetUuid`), the same in all processes.
-    Uuid(DeviceUuid),
-}
-
-impl From<i32> for DeviceId {
-    fn from(ordinal: i32) -> Self {
-        Self::Ordinal(ordinal)
-    }
-}
-
-impl From<DeviceUuid> for DeviceId {
-    fn from(uuid: DeviceUuid) -> Self {
-        Self::Uuid(uuid)
-    }
-}
-
-impl DeviceId {
-    /// The device in this process.
-    fn find(self, driver: Driver) -> Result<CuDevice, Error> {
-        match self {
-            Self::Ordinal(ordinal) => Ok(driver.device(ordinal)?),
-            Self::Uuid(uuid) => with_uuid(driver, uuid)?.ok_or(Error::DeviceNotVisible(uuid)),
-        }
+/// The device in this process.
+fn find(device: DeviceId, driver: Driver) -> Result<CuDevice, Error> {
+    match device {
+        DeviceId::Ordinal(ordinal) => Ok(driver.device(ordinal)?),
+        DeviceId::Uuid(uuid) => with_uuid(driver, uuid)?.ok_or(Error::DeviceNotVisible(uuid)),
     }
 }
 
@@ -73,12 +49,12 @@ impl Importers {
         options: &ImportOptions,
     ) -> Result<Self, Error> {
         let first = match options.device {
-            Some(device) => device.find(driver)?,
+            Some(device) => find(device, driver)?,
             None => default_device(driver, window)?,
         };
         let mut more = Vec::new();
         for device in &options.more_devices {
-            let device = device.find(driver)?;
+            let device = find(*device, driver)?;
             if device != first && !more.contains(&device) {
                 more.push(device);
             }

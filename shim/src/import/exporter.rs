@@ -1,21 +1,20 @@
-//! What an importer wants of the exporter, and the ways to get it.
+//! What an importer needs from the exporter, and the ways to get it.
 //!
-//! The first time the broker is asked: it says whether this user may have the
-//! memory. Once it has answered, a descriptor that the exporter keeps open is
-//! fetched by its number, the shortest way, if the kernel allows that; whatever
-//! does not plainly work goes to the broker again. Where the broker cannot be
-//! reached, or does not answer soon, the number is tried; then the broker once more,
-//! for all the time that is left.
+//! The first request goes to the broker, which decides whether this user gets the
+//! memory. After the broker has answered, descriptors that the exporter keeps open are
+//! fetched by number, if the kernel allows it. If that fails in any way, the broker is
+//! asked again. If the broker cannot be reached, or does not answer soon, the descriptor is
+//! fetched by number; if that fails, too, a slow broker is asked again until the deadline.
 
 use crate::attempt::{Code, Failure, Reason, Step};
-use crate::broker::{self, Answer, Connection, Foreign, Reach};
-use crate::identity::{Host, Identity};
-use crate::import::pidfd::{self, Offered, Process};
+use crate::fd::broker::{self, Answer, Connection, Foreign, Reach};
+use crate::fd::pidfd::{self, Offered, Process};
+use crate::import::mem::Liveness;
 use crate::import::window::Window;
-use crate::ipc::Ipc;
-use crate::mem::Liveness;
+use crate::process::identity::{Host, Identity};
+use crate::process::wait::Wait;
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
-use crate::wait::Wait;
 use gpuipc_core::{Endpoint, GpuIpcMemHandle, Request, RequestKind, Ticket};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};

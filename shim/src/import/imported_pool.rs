@@ -1,33 +1,26 @@
-//! Memory of another process's pool: the pool imported by each token that an importer
-//! shows, each pointer in it once, and given back in the reverse order.
+//! Imports of pool memory: each token imports the pool once, and each pointer in it is
+//! imported once. They are freed in the reverse order.
 //!
-//! The driver does not count: a pool that is imported again gives the same
-//! `CUmemoryPool`, a pointer the same address, and the first `cuMemFree` ends
-//! it for everybody. A stale pointer, too, gives the address of whatever came to lie in
-//! its place (all seen on an H200, driver 580). So objects here are kept by what the
-//! driver answered, not by the bytes that led to it.
+//! A stale pointer imports successfully as the address of whatever lies in its place
+//! now (seen on an H200, driver 580).
 //!
-//! A pool that is here already is not given to who names it. A token is good for a
-//! pool once a descriptor was had by it, from the broker or by the export table, and
-//! the driver says that it is this pool's; and only as long as memory imported by it
-//! is in use.
-
-#![allow(unsafe_code)]
+//! A pool that is already imported is not given to a handle that merely names it. A
+//! token may use a pool only after a descriptor was fetched with that token, from the
+//! broker or by the export table, and the driver has said that the descriptor belongs
+//! to this pool. This ends when no memory that was imported with the token is in use.
 
 use crate::attempt::{Failure, Reason, Step};
-use crate::broker::Foreign;
-use crate::context::DeviceContext;
-use crate::driver::Driver;
-use crate::identity;
+use crate::fd::broker::Foreign;
+use crate::gpu::context::DeviceContext;
+use crate::gpu::imported_pool::{Pointer, Pool};
 use crate::import::importing::Import;
 use crate::import::slots::{self, Asked, Content, Slots};
 use crate::options::Trust;
-use crate::sys::{CuDevicePtr, CuMemAccessDesc, CuMemPool, pointer_attribute};
-use crate::undo;
-use crate::wait::Ended;
+use crate::process::identity;
+use crate::process::wait::Ended;
+use crate::sys::{CuDevicePtr, CuMemAccessDesc, pointer_attribute};
 use gpuipc_core::{Endpoint, HandleType, ProcessId, Token};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock};
 
 /// A pointer in an imported pool. Its users in this process share it.
 #[derive(Clone, Debug)]
@@ -35,25 +28,6 @@ pub(crate) struct PooledMapping {
     pointer: Arc<Pointer>,
     /// Others who have the token import without asking for the pool.
     _given: Arc<Given>,
-}
-
-/// What `cuMemPoolImportPointer` gave; freed on drop, which frees nothing of the
-/// owner's.
-#[derive(Debug)]
-struct Pointer {
-    base: CuDevicePtr,
-    context: DeviceContext,
-    /// Destroyed after the pointer is freed, if it was the last one.
-    pool: Arc<Pool>,
-}
-
-/// What `cuMemPoolImportFromShareableHandle` gave; destroyed on drop.
-#[derive(Debug)]
-struct Pool {
-    driver: Driver,
-    raw: CuMemPool,
-    /// By address. An entry is taken out by its drop, after the free.
-    pointers: Mutex<HashMap<CuDevicePtr, Weak<Pointer>>>,
 }
 
 /// A pool as one token, or one fabric handle, led to it.
@@ -114,15 +88,6 @@ fn given_pools() -> &'static Arc<Slots<GivenPools>> {
     &GIVEN
 }
 
-/// The imported pools, by driver and its pool. An entry is taken out by its drop, after
-/// the destruction.
-type Pools = HashMap<(usize, CuMemPool), Weak<Pool>>;
-
-fn pools() -> MutexGuard<'static, Pools> {
-    static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
-    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl PooledMapping {
     /// Imports the pool of `handle`, if its token has not led to it yet, gives `rights`
     /// to all of it, imports the pointer and compares its length. `descriptor`
@@ -165,8 +130,8 @@ impl PooledMapping {
         let late = |ended: Ended| Failure::refused(Step::ImportPool, ended.reason());
         let given = given_pools().get(&wanted, import.wait, make, late)?;
         let pool = &given.pool;
-        // SAFETY: imported, and destroyed by the drop of `pool` only.
-        unsafe { driver.pool_set_access(pool.raw, rights) }.map_err(failed(Step::SetPoolAccess))?;
+        pool.set_access(rights)
+            .map_err(failed(Step::SetPoolAccess))?;
         let context = DeviceContext::for_device(driver, import.importers.first)
             .map_err(failed(Step::Context))?;
         let pointer = pool
@@ -190,107 +155,10 @@ impl PooledMapping {
     }
 }
 
-impl Pool {
-    /// The object for what `import` answers, which may be there already.
-    fn import(
-        driver: Driver,
-        import: impl FnOnce() -> crate::driver::Result<CuMemPool>,
-    ) -> crate::driver::Result<Arc<Self>> {
-        // Locked first: what the driver answers may be the pool of an object whose
-        // drop has begun, which must not destroy it between the answer and here.
-        let mut pools = pools();
-        let raw = import()?;
-        let known = pools.entry((driver.id(), raw)).or_default();
-        if let Some(pool) = known.upgrade() {
-            return Ok(pool);
-        }
-        // One whose drop has begun finds this one in its place, and leaves the
-        // destruction to it.
-        let pool = Arc::new(Self {
-            driver,
-            raw,
-            pointers: Mutex::default(),
-        });
-        *known = Arc::downgrade(&pool);
-        Ok(pool)
-    }
-
-    /// The pointer in the pool that these bytes mean.
-    fn pointer(
-        self: &Arc<Self>,
-        data: &[u8; 64],
-        context: DeviceContext,
-    ) -> crate::driver::Result<Arc<Pointer>> {
-        let mut pointers = self.pointers();
-        // SAFETY: `raw` was imported and is destroyed by this pool's drop only.
-        let base = context.with(|| unsafe { self.driver.pool_import_pointer(self.raw, data) })?;
-        let known = pointers.entry(base).or_default();
-        if let Some(pointer) = known.upgrade() {
-            return Ok(pointer);
-        }
-        // As in `import`.
-        let pointer = Arc::new(Pointer {
-            base,
-            context,
-            pool: Arc::clone(self),
-        });
-        *known = Arc::downgrade(&pointer);
-        Ok(pointer)
-    }
-
-    fn pointers(&self) -> MutexGuard<'_, HashMap<CuDevicePtr, Weak<Pointer>>> {
-        self.pointers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Pointer {
-    fn drop(&mut self) {
-        if identity::is_forked() {
-            return;
-        }
-        let mut pointers = self.pool.pointers();
-        let is_mine = pointers
-            .get(&self.base)
-            .is_some_and(|entry| core::ptr::eq(entry.as_ptr(), self));
-        if is_mine {
-            let driver = self.pool.driver;
-            undo::report(
-                "cuMemFree of an imported pointer",
-                self.context.give_back(|| {
-                    // SAFETY: imported by this object, whose users are gone.
-                    unsafe { driver.mem_free(self.base) }
-                }),
-            );
-            pointers.remove(&self.base);
-        }
-    }
-}
-
 impl Drop for Given {
     fn drop(&mut self) {
         if !identity::is_forked() {
             self.slot.clean();
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        if identity::is_forked() {
-            return;
-        }
-        let key = (self.driver.id(), self.raw);
-        let mut pools = pools();
-        let is_mine = pools
-            .get(&key)
-            .is_some_and(|entry| core::ptr::eq(entry.as_ptr(), self));
-        if is_mine {
-            // SAFETY: imported by this object, destroyed only here; its pointers,
-            // each of which holds it, are freed.
-            undo::report("cuMemPoolDestroy", unsafe {
-                self.driver.pool_destroy(self.raw)
-            });
-            pools.remove(&key);
         }
     }
 }

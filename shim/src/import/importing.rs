@@ -1,19 +1,19 @@
-//! One import under way: each type tried through to an accessible address.
+//! One import: each type is tried until one gives an accessible address.
 
 use crate::attempt::{Code, Failure, Peers, Reason, Step};
-use crate::driver::{self, AllocationHandle, device_uuid};
-use crate::identity::Host;
+use crate::gpu::driver::{self, AllocationHandle, device_uuid};
+use crate::gpu::mapping::VmmMapping;
 use crate::import::devices::{self, Importers};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::imported_pool::PooledMapping;
 use crate::import::legacy::LegacyMapping;
+use crate::import::mem::{Liveness, Mapping};
 use crate::import::window::Window;
-use crate::ipc::Ipc;
-use crate::mapping::VmmMapping;
-use crate::mem::{Liveness, Mapping};
 use crate::options::ImportOptions;
+use crate::process::identity::Host;
+use crate::process::wait::Wait;
+use crate::session::Ipc;
 use crate::sys::{CuDevice, CuMemAccessDesc, CuResult};
-use crate::wait::Wait;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType};
 use std::os::fd::BorrowedFd;
 

@@ -1,5 +1,4 @@
-//! Import: from handles to a mapped, accessible address, by the first type that
-//! works.
+//! Import: from handles to a mapped, accessible address, by the first type that works.
 
 pub(crate) mod cache;
 pub(crate) mod can_import;
@@ -8,9 +7,9 @@ pub(crate) mod exporter;
 pub(crate) mod imported_pool;
 pub(crate) mod importing;
 pub(crate) mod legacy;
+pub(crate) mod mem;
 pub(crate) mod own_access;
 pub(crate) mod own_memory;
-pub(crate) mod pidfd;
 pub(crate) mod slots;
 pub(crate) mod window;
 
@@ -23,12 +22,12 @@ use self::window::Window;
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::error::{Error, ImportError};
 use crate::export::offer::Offer;
-use crate::identity::{self, Host};
-use crate::ipc::Ipc;
-use crate::mem::{GpuIpcMem, Liveness, Mapping, Shared, Used};
+use crate::import::mem::{GpuIpcMem, Liveness, Mapping, Shared, Used};
 use crate::options::ImportOptions;
+use crate::process::identity::{self, Host};
+use crate::process::wait::Wait;
+use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
-use crate::wait::Wait;
 use core::sync::atomic::Ordering;
 use gpuipc_core::{GpuIpcMemHandle, HandleType, TypeFlags, TypeList};
 use std::sync::{Arc, Weak};

@@ -1,9 +1,9 @@
-//! Access for more devices to this process's own memory, at its original address.
+//! Gives other devices access to this process's own memory, at its original address.
 
 #![allow(unsafe_code)]
 
 use crate::attempt::{Failure, Reason, Step};
-use crate::driver::{self, Driver};
+use crate::gpu::driver::{self, Driver};
 use crate::import::devices::Importers;
 use crate::import::window::Window;
 use crate::options::ImportOptions;

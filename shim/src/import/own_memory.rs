@@ -1,10 +1,10 @@
-//! This process's own memory, imported by its own handle: at its original address, which
-//! nothing here keeps.
+//! This process's own memory, imported by its own handle, at its original address. The
+//! import does not keep the memory alive.
 
-use crate::driver::Driver;
 use crate::error::Error;
 use crate::export::offer::Offer;
-use crate::mapping::VmmMapping;
+use crate::gpu::driver::Driver;
+use crate::gpu::mapping::VmmMapping;
 use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemLocation, access, location};
 use std::sync::Weak;
 

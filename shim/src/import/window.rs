@@ -1,4 +1,4 @@
-//! The handles of one window: all of its segments, each once, in their order.
+//! The handles of one range: all of its segments, each once, in order.
 
 use crate::error::{Error, WindowError};
 use gpuipc_core::{Attributes, GpuIpcMemHandle, TypeFlags, TypeList};

@@ -1,4 +1,4 @@
-//! Several buffers on one object.
+//! Several buffers on one multicast object.
 
 #![allow(unsafe_code)]
 
@@ -71,7 +71,7 @@ impl<'a> Connection<'a> {
     /// As for [`Ipc::export`](crate::Ipc::export); while the result lives, no thread
     /// unmaps the same allocation during its drop.
     pub unsafe fn bind(&self, ptr: CuDevicePtr, len: usize) -> Result<BoundBuffer, Error> {
-        crate::identity::process_id()?;
+        crate::process::identity::process_id()?;
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         let length = len as u64;
         // SAFETY: as the caller says.

@@ -1,13 +1,13 @@
-//! A new object, on offer to its members.
+//! A new multicast object, exported to its members.
 
 use super::{Reason, Stage, Unavailable};
-use crate::driver::{AllocationHandle, Driver};
 use crate::error::Error;
 use crate::export::descriptor::{Descriptor, KeptFd, Room};
 use crate::export::offer::{Kept, Offer};
 use crate::export::reference::Reference;
-use crate::ipc::Ipc;
+use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::options::ExportOptions;
+use crate::session::Ipc;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
 use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
 use std::sync::atomic::{AtomicU64, Ordering};

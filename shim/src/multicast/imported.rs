@@ -1,4 +1,4 @@
-//! An object as every member has it, the creator too.
+//! A multicast object as each member has it, the creator included.
 
 #![allow(unsafe_code)]
 
@@ -8,15 +8,15 @@ use super::phases::Joined;
 use super::team::{Ballot, Team};
 use super::{Reason, Stage, Unavailable};
 use crate::attempt::{Attempt, Code, Failure, Step};
-use crate::driver::{AllocationHandle, Driver};
 use crate::error::{Error, ImportError};
 use crate::export::offer::Offer;
-use crate::identity::Host;
+use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::import::exporter::Exporter;
-use crate::ipc::Ipc;
 use crate::options::ImportOptions;
+use crate::process::identity::Host;
+use crate::process::wait::Wait;
+use crate::session::Ipc;
 use crate::sys::{CuDevice, CuMulticastObjectProp, device_attribute, multicast_granularity};
-use crate::wait::Wait;
 use gpuipc_core::{Attributes, GpuIpcMemHandle, HandleType};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

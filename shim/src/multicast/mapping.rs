@@ -1,12 +1,13 @@
-//! A whole object mapped: the driver knows no other way.
+//! The mapping of a multicast object. The driver maps only whole objects.
 
 #![allow(unsafe_code)]
 
 use super::member::{Member, Object};
-use super::unavailable::{Stage, Unavailable};
-use crate::driver::{Driver, Result};
+use super::{Stage, Unavailable};
+use crate::gpu::driver::{Driver, Result};
+use crate::gpu::undo;
+use crate::process::identity;
 use crate::sys::{self, CuDevicePtr, CuMemAccessDesc, CuMemLocation};
-use crate::{identity, undo};
 
 /// Addresses at a multiple of the object's granularity, as CUDA asks for:
 /// `cuMemAddressReserve`, `cuMemAddressFree` on drop.

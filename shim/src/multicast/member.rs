@@ -1,14 +1,15 @@
-//! What a member has of an object: each piece undoes itself, in the one order
-//! that is right, whatever order the application drops things in.
+//! What a member holds of a multicast object. It is undone in the one order that the
+//! driver allows, in whatever order the application drops its parts.
 
 #![allow(unsafe_code)]
 
 use super::ranges::Ranges;
 use super::{Reason, Stage, Unavailable};
-use crate::driver::{AllocationHandle, Driver, Result};
 use crate::error::Error;
+use crate::gpu::driver::{AllocationHandle, Driver, Result};
+use crate::gpu::undo;
+use crate::process::identity;
 use crate::sys::{CuDevice, CuDevicePtr, CuResult, pointer_attribute};
-use crate::{identity, undo};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A reference to an object.

@@ -1,7 +1,6 @@
-//! What one member tells the others: fixed bytes, little-endian.
+//! The message of one member to the others.
 
-use super::team::Fault;
-use super::unavailable::Stage;
+use super::{Fault, Stage};
 use crate::attempt::Code;
 use crate::sys::CuResult;
 use gpuipc_core::MulticastMessage;

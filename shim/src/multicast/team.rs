@@ -1,15 +1,17 @@
-//! Agreement: all members go on, or none does, and all name the same culprit.
+//! Agreement: all members continue or none does, and all name the same member as the
+//! cause.
 //!
-//! An agreement is two exchanges of small messages among all members. In the
-//! first each says what it did; in the second, what it heard. So a death that
-//! only some saw in the first is known to all after the second. Each exchange has
-//! a deadline; whoever is silent at its end counts as failed.
+//! An agreement is two exchanges of small messages among all members. In the first,
+//! each member says what it did. In the second, it says what it heard. So a failure
+//! that only some members saw in the first exchange is known to all after the second.
+//! Each exchange has a deadline, and a member that is silent until then counts as
+//! failed.
 
 #[cfg(test)]
 mod tests;
 
 use super::message::{Common, Finding, MESSAGE_BYTES, Message, Round};
-use super::unavailable::{Stage, Unavailable};
+use super::{Fault, Stage, TeamError, Unavailable};
 use crate::attempt::Code;
 use crate::error::Error;
 use core::fmt;
@@ -31,74 +33,6 @@ pub enum Heard {
     Gone,
     /// Nothing until the deadline.
     Silent,
-}
-
-/// What is wrong with a member.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Fault {
-    /// It has left or died.
-    Gone,
-    /// It said nothing until the deadline.
-    Silent,
-    /// It says that this failed there.
-    Failed {
-        /// Where.
-        stage: Stage,
-        /// With which code.
-        code: Code,
-    },
-    /// It is at another stage, holds another object, or means another part of it.
-    OutOfStep,
-    /// What it said is no message of this version.
-    Unreadable,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone => f.write_str("has left or died"),
-            Self::Silent => f.write_str("said nothing until the deadline"),
-            Self::Failed { stage, code } => write!(f, "failed at {} [{code}]", stage.name()),
-            Self::OutOfStep => {
-                f.write_str("is at another stage, holds another object or means another part of it")
-            }
-            Self::Unreadable => f.write_str("sent what is no message of this version"),
-        }
-    }
-}
-
-/// The members did not agree. Every member that is well gets the same answer;
-/// the one that failed gets its own error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TeamError {
-    /// What was to be agreed on.
-    pub stage: Stage,
-    /// The member, by its rank.
-    pub member: usize,
-    /// What is wrong with it.
-    pub fault: Fault,
-}
-
-impl fmt::Display for TeamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the multicast team does not agree after {}: member {} {}; share the memory without multicast, or begin \
-             anew with the members that are left",
-            self.stage.name(),
-            self.member,
-            self.fault
-        )
-    }
-}
-
-impl std::error::Error for TeamError {}
-
-impl From<TeamError> for Error {
-    fn from(error: TeamError) -> Self {
-        Self::MulticastTeam(error)
-    }
 }
 
 type Gather<'a> = dyn FnMut(&[u8; MESSAGE_BYTES], Instant) -> Vec<Heard> + Send + 'a;

@@ -1,9 +1,9 @@
 //! The broker's start by the first export and its end with the last offer.
 
 use super::check;
-use crate::broker::started::Started;
-use crate::broker::thread::{Stop, Thread};
 use crate::export::registry::Registry;
+use crate::fd::broker::started::Started;
+use crate::fd::broker::thread::{Stop, Thread};
 use shuttle::sync::mpsc::{Receiver, Sender, channel};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
@@ -231,7 +231,8 @@ fn a_start_that_failed_is_tried_again() {
         let export = || {
             let (ipc, fails) = (Arc::clone(&ipc), Arc::clone(&fails));
             thread::spawn(move || {
-                let started = ipc.broker.or_start(|| {
+                let runs = |broker: &Broker| broker.thread.runs();
+                let started = ipc.broker.or_start(runs, || {
                     thread::yield_now();
                     match fails.swap(false, Ordering::Relaxed) {
                         true => Err("no thread"),

@@ -2,7 +2,7 @@
 
 use super::check;
 use crate::import::slots::{Asked, Content, Slot, Slots};
-use crate::wait::{Ended, Wait};
+use crate::process::wait::{Ended, Wait};
 use shuttle::sync::Mutex;
 use shuttle::thread;
 use std::collections::BTreeMap;

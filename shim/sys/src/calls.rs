@@ -27,12 +27,12 @@ macro_rules! driver_calls {
         $then! {
             init: "cuInit", 2000, required, (flags: c_uint);
             driver_get_version: "cuDriverGetVersion", 2020, required, (version: *mut c_int);
-            get_error_name: "cuGetErrorName", 6000, required, (error: CuResult, text: *mut CuStr);
-            get_error_string: "cuGetErrorString", 6000, required, (error: CuResult, text: *mut CuStr);
+            get_error_name: "cuGetErrorName", 6000, optional, (error: CuResult, text: *mut CuStr);
+            get_error_string: "cuGetErrorString", 6000, optional, (error: CuResult, text: *mut CuStr);
 
             device_get_count: "cuDeviceGetCount", 2000, required, (count: *mut c_int);
             device_get: "cuDeviceGet", 2000, required, (device: *mut CuDevice, ordinal: c_int);
-            device_get_name: "cuDeviceGetName", 2000, required, (name: *mut c_char, len: c_int, device: CuDevice);
+            device_get_name: "cuDeviceGetName", 2000, optional, (name: *mut c_char, len: c_int, device: CuDevice);
             device_get_uuid: "cuDeviceGetUuid", 9020, optional, (uuid: *mut CuUuid, device: CuDevice);
             device_get_uuid_v2: "cuDeviceGetUuid_v2", 11040, optional, (uuid: *mut CuUuid, device: CuDevice);
             device_get_attribute: "cuDeviceGetAttribute", 2000, required, (value: *mut c_int, attribute: c_uint, device: CuDevice);
@@ -46,7 +46,7 @@ macro_rules! driver_calls {
             ctx_push_current: "cuCtxPushCurrent_v2", 4000, required, (context: CuContext);
             ctx_pop_current: "cuCtxPopCurrent_v2", 4000, required, (context: *mut CuContext);
             ctx_get_device: "cuCtxGetDevice", 2000, required, (device: *mut CuDevice);
-            ctx_synchronize: "cuCtxSynchronize", 2000, required, ();
+            ctx_synchronize: "cuCtxSynchronize", 2000, optional, ();
 
             stream_create: "cuStreamCreate", 2000, optional, (stream: *mut CuStream, flags: c_uint);
             stream_destroy: "cuStreamDestroy_v2", 4000, optional, (stream: CuStream);
@@ -57,17 +57,17 @@ macro_rules! driver_calls {
             thread_exchange_stream_capture_mode: "cuThreadExchangeStreamCaptureMode", 10010, optional, (mode: *mut c_uint);
             graph_destroy: "cuGraphDestroy", 10000, optional, (graph: CuGraph);
 
-            mem_get_info: "cuMemGetInfo_v2", 3020, required, (free: *mut usize, total: *mut usize);
-            mem_alloc: "cuMemAlloc_v2", 3020, required, (ptr: *mut CuDevicePtr, bytes: usize);
+            mem_get_info: "cuMemGetInfo_v2", 3020, optional, (free: *mut usize, total: *mut usize);
+            mem_alloc: "cuMemAlloc_v2", 3020, optional, (ptr: *mut CuDevicePtr, bytes: usize);
             mem_free: "cuMemFree_v2", 3020, required, (ptr: CuDevicePtr);
             mem_alloc_managed: "cuMemAllocManaged", 6000, optional, (ptr: *mut CuDevicePtr, bytes: usize, flags: c_uint);
-            mem_host_alloc: "cuMemHostAlloc", 2020, required, (ptr: *mut *mut c_void, bytes: usize, flags: c_uint);
-            mem_free_host: "cuMemFreeHost", 2000, required, (ptr: *mut c_void);
+            mem_host_alloc: "cuMemHostAlloc", 2020, optional, (ptr: *mut *mut c_void, bytes: usize, flags: c_uint);
+            mem_free_host: "cuMemFreeHost", 2000, optional, (ptr: *mut c_void);
             memcpy_htod: "cuMemcpyHtoD_v2", 3020, required, (to: CuDevicePtr, from: *const c_void, bytes: usize);
             memcpy_dtoh: "cuMemcpyDtoH_v2", 3020, required, (to: *mut c_void, from: CuDevicePtr, bytes: usize);
             memcpy: "cuMemcpy", 4000, optional, (to: CuDevicePtr, from: CuDevicePtr, bytes: usize);
             memcpy_async: "cuMemcpyAsync", 4000, optional, (to: CuDevicePtr, from: CuDevicePtr, bytes: usize, stream: CuStream);
-            memset_d8: "cuMemsetD8_v2", 3020, required, (to: CuDevicePtr, value: u8, count: usize);
+            memset_d8: "cuMemsetD8_v2", 3020, optional, (to: CuDevicePtr, value: u8, count: usize);
             pointer_get_attribute: "cuPointerGetAttribute", 4000, required, (data: CuAny, attribute: c_uint, ptr: CuDevicePtr);
             mem_get_address_range: "cuMemGetAddressRange_v2", 3020, required, (base: *mut CuDevicePtr, size: *mut usize, ptr: CuDevicePtr);
 

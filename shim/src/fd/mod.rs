@@ -1,0 +1,6 @@
+//! Descriptors between processes: both sides of the broker, descriptors by number, and
+//! the export table that lists the exported ones.
+
+pub(crate) mod broker;
+pub(crate) mod ledger;
+pub(crate) mod pidfd;
