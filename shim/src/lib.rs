@@ -60,9 +60,9 @@
 //! one type after the other. It keeps one mapping per allocation, and trusts nothing that
 //! a handle says.
 //!
-//! **registered** and [`multicast`] are built on exports and imports:
+//! **registered** and **multicast** are built on exports and imports:
 //! [`RegisteredMemory`] is a buffer with its handles and a runtime's other transports,
-//! and a multicast object joins the memory of several GPUs.
+//! and a multicast object (with the feature `multicast`) joins the memory of several GPUs.
 //!
 //! [`Ipc`] is the front door to all of them.
 //!
@@ -95,6 +95,7 @@ pub mod fuzzing;
 mod gpu;
 mod import;
 mod ipc;
+#[cfg(feature = "multicast")]
 pub mod multicast;
 mod options;
 mod process;

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(feature = "multicast")]
 pub mod multicast;
 pub mod outlook;
 pub mod registered;
