@@ -66,6 +66,13 @@
 //!
 //! [`Ipc`] is the front door to all of them.
 //!
+//! # Features
+//!
+//! `multicast` adds multicast objects (NVLS): a module of that name, and two methods of
+//! [`Ipc`]. They have run on the emulated driver only. Without it the handle of a
+//! multicast object is refused with [`Error::Unsupported`]. `cuda-driver-sys` converts to
+//! and from that crate's types.
+//!
 //! # What it does not do
 //!
 //! It does not order one process's GPU work after another's, and does not wait for the
