@@ -75,6 +75,7 @@ pub(crate) fn ask(
     wait: &Wait,
 ) -> Result<Answer, Failure> {
     let mut hung_up = 0;
+    let mut busy = None;
     loop {
         let ask = |broker: &Connection| broker.ask(kind, ticket, allocation_id, wait);
         if let Some(broker) = reach.kept.take(ticket.endpoint) {
@@ -97,7 +98,12 @@ pub(crate) fn ask(
             Err(failure) => failure,
         };
         let again = match failure.reason {
-            Reason::BrokerBusy => failure.step == Step::BrokerRequest,
+            Reason::BrokerBusy if failure.step == Step::BrokerRequest => {
+                busy = Some(failure);
+                true
+            }
+            // What the time went by with.
+            Reason::TimedOut => return Err(busy.unwrap_or(failure)),
             // A broker whose places are all taken hangs up on who is silent;
             // a request may have been on its way.
             Reason::BrokerHungUp => {
