@@ -387,6 +387,7 @@ fn race(exporter: &mut Peer, importers: &mut [Peer], file: &str, seed: u64, leas
         let [this_right, this_refused] = numbers.as_slice() else {
             panic!("an importer saw {answer:?}")
         };
+        println!("right and refused: {answer}");
         assert!(
             this_right >= &least && this_refused >= &least,
             "no race: {answer}"
