@@ -7,7 +7,7 @@ use crate::decode::{self, broken_by};
 use crate::round_trip::mended as mended_handle;
 use gpuipc_core::{
     EncodeError, GpuIpcMemHandle, HandleFields, HostId, ProcessId, RegisteredError,
-    RegisteredFields, RegisteredMemoryRef, TransportInfo, Window, registered_len,
+    RegisteredFields, RegisteredMemoryRef, SharedRange, TransportInfo, registered_len,
 };
 
 /// Looks at the bytes as they are, at their [`repaired`] form, and at [`nearly`] a valid registered
@@ -150,23 +150,23 @@ fn mended(mut parts: Parts) -> Parts {
         parts.fields.size = parts.fields.size.max(1);
         return parts;
     };
-    let mut window = Window {
+    let mut range = SharedRange {
         offset: 0,
         segment_index: 0,
         segment_count: u32::try_from(count).expect("an input is short"),
-        ..first.window
+        ..first.range
     };
     for fields in &mut parts.handles {
         fields.length = fields.length.min(u64::MAX / count);
     }
-    window.length = parts.handles.iter().map(|fields| fields.length).sum();
-    parts.fields.size = window.length;
+    range.length = parts.handles.iter().map(|fields| fields.length).sum();
+    parts.fields.size = range.length;
     for fields in &mut parts.handles {
         fields.process_id = parts.fields.process_id;
         fields.host_id = parts.fields.host_id;
-        fields.window = window;
-        window.offset += fields.length;
-        window.segment_index += 1;
+        fields.range = range;
+        range.offset += fields.length;
+        range.segment_index += 1;
     }
     parts
 }

@@ -1,8 +1,8 @@
 //! Share GPU memory between processes.
 //!
 //! One process exports memory and gets a handle of 384 plain bytes that carries
-//! every way of sharing which this memory allows. Another process, which may live
-//! in another container or see other GPUs, imports the handle: each way is tried
+//! every type of sharing which this memory allows. Another process, which may live
+//! in another container or see other GPUs, imports the handle: each type is tried
 //! until one leads to a mapped, accessible address. The mapping undoes itself.
 //!
 //! ```
@@ -42,7 +42,7 @@
 //! | [`sys`] | CUDA's types, the list of driver calls, the loader | decide anything |
 //! | [`Driver`] | one method a driver call, `Result` out | check what the driver checks |
 //! | contexts, mappings, allocations | one step each, undone on drop | know of types or handles |
-//! | offers and the broker | hold what is exported, hand out descriptors, say whether memory is unchanged | map anything |
+//! | exports and the broker | hold what is exported, hand out descriptors, say whether memory is unchanged | map anything |
 //! | imports | handles into their order, devices, one type after the other, one mapping an allocation | trust what a handle says |
 //! | [`RegisteredMemory`] | a buffer with its handles and a runtime's other transports | use those |
 //! | [`multicast`] | one object for several GPUs, phase by phase, agreed on by all members | run on a real driver unless asked to |
@@ -77,17 +77,17 @@ pub mod fuzzing;
 mod gpu;
 mod import;
 mod ipc;
+#[cfg(all(test, gpuipc_shuttle))]
+mod model_check;
 pub mod multicast;
 mod options;
 mod process;
-#[cfg(all(test, gpuipc_shuttle))]
-mod races;
 mod registered;
 mod session;
 
-pub use attempt::{Attempt, Code, Peers, Reason, Step};
+pub use attempt::{Attempt, Code, GpuPair, Reason, Step};
 pub use buffer::{Buffer, Memory};
-pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
+pub use error::{Error, ImportError, MemoryKind, NotExportable, RangeError};
 pub use export::{Exported, WHOLE_ALLOCATION};
 pub use gpu::device_memory::DeviceMemory;
 pub use gpu::driver::{Driver, DriverCause, DriverError, device_uuid};
@@ -98,9 +98,9 @@ pub use gpuipc_core::{
     TypeFlags,
 };
 pub use gpuipc_sys as sys;
-pub use import::can_import::{Outlook, Verdict};
+pub use import::can_import::{Feasibility, Feasible};
 pub use import::mem::{GpuIpcMem, Liveness, Used};
-pub use import::window::check_window;
+pub use import::range::check_range;
 pub use options::{
     Access, DEFAULT_TIMEOUT, DeviceId, ExportOptions, ImportOptions, IpcOptions,
     SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,

@@ -6,8 +6,8 @@
 use crate::error::Error;
 use crate::export::{Exported, WHOLE_ALLOCATION};
 use crate::import::mem::GpuIpcMem;
-use crate::import::window::Window;
-use crate::import::{import_own, import_window, own_memory, wait_of};
+use crate::import::range::RangeHandles;
+use crate::import::{import_own, import_range, own_memory, wait_of};
 use crate::options::{ExportOptions, ImportOptions};
 use crate::process::identity;
 use crate::session::Ipc;
@@ -19,9 +19,9 @@ use gpuipc_core::{
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// A buffer that its owner has registered, or that a peer has described.
+/// A buffer that its owner has registered, or that another process has described.
 ///
-/// In the owner it holds the offer; elsewhere the mapping. Dropping it ends the one
+/// In the owner it holds the export; elsewhere the mapping. Dropping it ends the one
 /// or undoes the other; the transports are the runtime's business.
 pub struct RegisteredMemory {
     fields: RegisteredFields,
@@ -35,17 +35,17 @@ pub struct RegisteredMemory {
 /// What this object holds.
 #[derive(Debug)]
 enum Role {
-    /// Registered here: the offer, unless there is none.
+    /// Registered here: the export, unless there is none.
     Owner {
         _exported: Option<Exported>,
         _entry: Entry,
     },
     /// Another process's, mapped here, or only to be reached by a transport.
-    Peer { mapping: Option<GpuIpcMem> },
+    Described { mapping: Option<GpuIpcMem> },
 }
 
 impl RegisteredMemory {
-    /// The bytes to ship to peers ([`registered_len`]). Whoever has them may ask
+    /// The bytes to ship to importers ([`registered_len`]). Whoever has them may ask
     /// for the memory.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl RegisteredMemory {
     #[must_use]
     pub const fn mapping(&self) -> Option<&GpuIpcMem> {
         match &self.role {
-            Role::Peer { mapping } => mapping.as_ref(),
+            Role::Described { mapping } => mapping.as_ref(),
             Role::Owner { .. } => None,
         }
     }
@@ -227,7 +227,7 @@ fn owned(
             _entry: Entry::new(ptr, fields.size),
         },
     };
-    // What the form does not allow shows here, and not at the first peer.
+    // What the form does not allow shows here, and not in the first importer.
     memory.serialize()?;
     Ok(memory)
 }
@@ -262,7 +262,7 @@ pub(crate) fn deserialize(
         handles,
         data,
         gpu_error,
-        role: Role::Peer { mapping },
+        role: Role::Described { mapping },
     })
 }
 
@@ -289,13 +289,13 @@ fn reach(
             Reached::Nothing
         });
     }
-    let window = Window::of(handles)?;
+    let range = RangeHandles::of(handles)?;
     let wait = wait_of(ipc, options);
-    if let Some(own) = own_memory(ipc, &window, &wait) {
-        let mem = import_own(ipc, &window, options, &wait, own)?;
+    if let Some(own) = own_memory(ipc, &range, &wait) {
+        let mem = import_own(ipc, &range, options, &wait, own)?;
         return Ok(Reached::Own(mem.device_ptr()));
     }
-    import_window(ipc, &window, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))
+    import_range(ipc, &range, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))
 }
 
 /// Whether the way through the GPU failed, and not the process or its arguments.

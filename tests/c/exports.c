@@ -178,7 +178,7 @@ int main(void) {
         gpuipc_mem_free(mem);
         mem = UNTOUCHED;
         /* Of legacy memory the driver says it first. */
-        EXPECT(i == 0 ? GPUIPC_OFFER_WITHDRAWN : GPUIPC_NO_TYPE_WORKED,
+        EXPECT(i == 0 ? GPUIPC_EXPORT_REVOKED : GPUIPC_NO_TYPE_WORKED,
                gpuipc_import(ipc, all.freed[i], GPUIPC_HANDLE_BYTES, NULL, &mem));
         CHECK(mem == UNTOUCHED);
     }

@@ -1,5 +1,5 @@
 /* What calls.c leaves out: memory of several allocations and of every kind, places,
- * more devices, the CPU's access, outlooks, registered memory. On two GPUs, which are
+ * access devices, the CPU's access, feasibilities, registered memory. On two GPUs, which are
  * peers.
  *
  * usage: grown [without-peers] */
@@ -28,7 +28,7 @@ typedef struct {
 
 /* ---- the exporter ------------------------------------------------------------------- */
 
-static gpuipc_exported *offer(gpuipc *ipc, uint32_t memory, size_t size, gpuipc_buffer **buffer) {
+static gpuipc_exported *export_new(gpuipc *ipc, uint32_t memory, size_t size, gpuipc_buffer **buffer) {
     gpuipc_export_options options;
     gpuipc_exported *exported;
     uint64_t ptr;
@@ -126,9 +126,9 @@ static void exporter(int to_parent) {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     memset(&all, 0, sizeof all);
     OK(gpuipc_open(&ipc));
-    exported[0] = offer(ipc, GPUIPC_MEMORY_SEGMENTS, SIZE, &buffers[0]);
-    exported[1] = offer(ipc, GPUIPC_MEMORY_HOST_NUMA, GRANULARITY, &buffers[1]);
-    exported[2] = offer(ipc, GPUIPC_MEMORY_CUDA_MALLOC, GRANULARITY, &buffers[2]);
+    exported[0] = export_new(ipc, GPUIPC_MEMORY_SEGMENTS, SIZE, &buffers[0]);
+    exported[1] = export_new(ipc, GPUIPC_MEMORY_HOST_NUMA, GRANULARITY, &buffers[1]);
+    exported[2] = export_new(ipc, GPUIPC_MEMORY_CUDA_MALLOC, GRANULARITY, &buffers[2]);
     OK(gpuipc_exported_handle_count(exported[0], &count));
     CHECK(count == 2);
     OK(gpuipc_buffer_ptr(buffers[0], &all.ptr));
@@ -175,16 +175,16 @@ static void options_that_cannot_be(gpuipc *ipc, const told *all) {
     WRONG(GPUIPC_INVALID_ARGUMENT, options.host_access = 2);
     WRONG(GPUIPC_INVALID_ARGUMENT, options.place_offset = 1);
     WRONG(GPUIPC_NULL_ARGUMENT, options.more_device_count = 1);
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 2, options.more_devices = devices));
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 2, options.access_devices = devices));
     devices[1].uuid[0] = 1;
-    WRONG(GPUIPC_NO_DEVICE, (options.more_device_count = 2, options.more_devices = devices));
+    WRONG(GPUIPC_NO_DEVICE, (options.more_device_count = 2, options.access_devices = devices));
     devices[0].reserved = 1;
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.more_devices = devices));
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.access_devices = devices));
     devices[0].reserved = 0;
     devices[0].uuid[3] = 1;
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.more_devices = devices));
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.access_devices = devices));
     CHECK(mem == UNTOUCHED);
-    EXPECT(GPUIPC_NOT_ONE_WINDOW, gpuipc_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &mem));
+    EXPECT(GPUIPC_NOT_ONE_RANGE, gpuipc_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &mem));
     OK(gpuipc_export_options_init(&export, sizeof export));
     export.fd_on_demand = 2;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_export_with(ipc, 4096, 1, &export, &exported));
@@ -231,7 +231,7 @@ static void places(gpuipc *ipc, const told *all) {
     devices[1].ordinal = -1;
     memcpy(devices[1].uuid, all->segments + offsetof(gpuipc_mem_handle, device_uuid), 16);
     memcpy(options.device_uuid, devices[1].uuid, 16);
-    options.more_devices = devices;
+    options.access_devices = devices;
     options.more_device_count = 2;
     OK(gpuipc_import(ipc, all->segments, HANDLES, &options, &mem));
     OK(gpuipc_mem_ptr(mem, &ptr));
@@ -292,71 +292,71 @@ static void the_cpu(gpuipc *ipc, const told *all) {
     gpuipc_mem_free(mem);
 }
 
-static void outlooks(gpuipc *ipc, const told *all) {
+static void feasibilities(gpuipc *ipc, const told *all) {
     gpuipc_import_options options;
-    gpuipc_outlook *outlook = UNTOUCHED;
-    gpuipc_type_outlook types[3];
+    gpuipc_feasibility *feasibility = UNTOUCHED;
+    gpuipc_type_feasibility types[3];
     gpuipc_status problem = 77;
     uint32_t said = 77;
     size_t count = 77;
     char text[512];
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(NULL, all->segments, HANDLES, NULL, &outlook));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(ipc, NULL, HANDLES, NULL, &outlook));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(NULL, all->segments, HANDLES, NULL, &feasibility));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(ipc, NULL, HANDLES, NULL, &feasibility));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(ipc, all->segments, HANDLES, NULL, NULL));
-    EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_can_import(ipc, all->segments, 7, NULL, &outlook));
+    EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_can_import(ipc, all->segments, 7, NULL, &feasibility));
     OK(gpuipc_import_options_init(&options, sizeof options));
     options.access = 9;
-    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_can_import(ipc, all->segments, HANDLES, &options, &outlook));
-    CHECK(outlook == UNTOUCHED);
+    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_can_import(ipc, all->segments, HANDLES, &options, &feasibility));
+    CHECK(feasibility == UNTOUCHED);
 
-    OK(gpuipc_can_import(ipc, all->segments, HANDLES, NULL, &outlook));
-    OK(gpuipc_outlook_is_importable(outlook, &said));
+    OK(gpuipc_can_import(ipc, all->segments, HANDLES, NULL, &feasibility));
+    OK(gpuipc_feasibility_is_importable(feasibility, &said));
     CHECK(said == 1);
-    OK(gpuipc_outlook_is_own(outlook, &said));
+    OK(gpuipc_feasibility_is_own(feasibility, &said));
     CHECK(said == 0);
-    OK(gpuipc_outlook_problem(outlook, &problem));
+    OK(gpuipc_feasibility_problem(feasibility, &problem));
     CHECK(problem == GPUIPC_OK);
-    OK(gpuipc_outlook_problem_text(outlook, text, sizeof text, &count));
+    OK(gpuipc_feasibility_problem_text(feasibility, text, sizeof text, &count));
     CHECK(count == 1 && text[0] == '\0');
-    OK(gpuipc_outlook_types(outlook, types, 3, &count));
+    OK(gpuipc_feasibility_types(feasibility, types, 3, &count));
     CHECK(count == 1 && types[0].handle_type == GPUIPC_TYPE_POSIX_FD);
-    CHECK(types[0].verdict == GPUIPC_VERDICT_YES && types[0].attempt.handle_type == 0);
+    CHECK(types[0].feasible == GPUIPC_FEASIBLE_YES && types[0].attempt.handle_type == 0);
     CHECK(types[0].attempt.hint_text[0] == '\0' && types[0].attempt.segment == GPUIPC_SEGMENT_NONE);
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_types(outlook, NULL, 3, &count));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_is_own(NULL, &said));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_is_importable(outlook, NULL));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_problem(NULL, &problem));
-    gpuipc_outlook_free(outlook);
-    gpuipc_outlook_free(NULL);
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_types(feasibility, NULL, 3, &count));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_is_own(NULL, &said));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_is_importable(feasibility, NULL));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_problem(NULL, &problem));
+    gpuipc_feasibility_free(feasibility);
+    gpuipc_feasibility_free(NULL);
 
-    OK(gpuipc_can_import(ipc, all->legacy, GPUIPC_HANDLE_BYTES, NULL, &outlook));
-    OK(gpuipc_outlook_types(outlook, types, 3, &count));
-    CHECK(count == 1 && types[0].verdict == GPUIPC_VERDICT_PERHAPS);
-    gpuipc_outlook_free(outlook);
+    OK(gpuipc_can_import(ipc, all->legacy, GPUIPC_HANDLE_BYTES, NULL, &feasibility));
+    OK(gpuipc_feasibility_types(feasibility, types, 3, &count));
+    CHECK(count == 1 && types[0].feasible == GPUIPC_FEASIBLE_UNKNOWN);
+    gpuipc_feasibility_free(feasibility);
 
     /* What an import would say, without one. */
     options.access = GPUIPC_ACCESS_READ_WRITE;
     options.type_count = 1;
     options.types[0] = GPUIPC_TYPE_FABRIC;
-    OK(gpuipc_can_import(ipc, all->segments, HANDLES, &options, &outlook));
-    OK(gpuipc_outlook_is_importable(outlook, &said));
-    OK(gpuipc_outlook_types(outlook, types, 3, &count));
-    CHECK(said == 0 && count == 1 && types[0].verdict == GPUIPC_VERDICT_NO);
+    OK(gpuipc_can_import(ipc, all->segments, HANDLES, &options, &feasibility));
+    OK(gpuipc_feasibility_is_importable(feasibility, &said));
+    OK(gpuipc_feasibility_types(feasibility, types, 3, &count));
+    CHECK(said == 0 && count == 1 && types[0].feasible == GPUIPC_FEASIBLE_NO);
     CHECK(types[0].attempt.reason == GPUIPC_REASON_NOT_ALLOWED);
-    gpuipc_outlook_free(outlook);
-    OK(gpuipc_can_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &outlook));
-    OK(gpuipc_outlook_problem(outlook, &problem));
-    CHECK(problem == GPUIPC_NOT_ONE_WINDOW);
-    OK(gpuipc_outlook_problem_text(outlook, text, sizeof text, NULL));
+    gpuipc_feasibility_free(feasibility);
+    OK(gpuipc_can_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &feasibility));
+    OK(gpuipc_feasibility_problem(feasibility, &problem));
+    CHECK(problem == GPUIPC_NOT_ONE_RANGE);
+    OK(gpuipc_feasibility_problem_text(feasibility, text, sizeof text, NULL));
     CHECK(strstr(text, "segment 1 of 2 is missing") != NULL);
-    OK(gpuipc_outlook_types(outlook, NULL, 0, &count));
+    OK(gpuipc_feasibility_types(feasibility, NULL, 0, &count));
     CHECK(count == 0);
-    gpuipc_outlook_free(outlook);
+    gpuipc_feasibility_free(feasibility);
 }
 
 static void a_peers_memory(gpuipc *ipc, const told *all, pid_t other) {
     gpuipc_import_options options;
-    gpuipc_registered *peer = UNTOUCHED;
+    gpuipc_registered *child = UNTOUCHED;
     gpuipc_transport transport;
     gpuipc_attempt attempt;
     gpuipc_owner owner;
@@ -366,49 +366,49 @@ static void a_peers_memory(gpuipc *ipc, const told *all, pid_t other) {
     uint64_t number, ptr;
     uint32_t used;
     size_t count;
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(NULL, all->form, FORM, NULL, &peer));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(ipc, NULL, FORM, NULL, &peer));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(NULL, all->form, FORM, NULL, &child));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(ipc, NULL, FORM, NULL, &child));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(ipc, all->form, FORM, NULL, NULL));
-    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_deserialize(ipc, all->form, FORM - 1, NULL, &peer));
+    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_deserialize(ipc, all->form, FORM - 1, NULL, &child));
     memcpy(form, all->form, sizeof form);
     form[FORM - 1] ^= 1;
-    EXPECT(GPUIPC_HANDLE_DAMAGED, gpuipc_deserialize(ipc, form, FORM, NULL, &peer));
-    CHECK(peer == UNTOUCHED);
+    EXPECT(GPUIPC_HANDLE_DAMAGED, gpuipc_deserialize(ipc, form, FORM, NULL, &child));
+    CHECK(child == UNTOUCHED);
 
-    OK(gpuipc_deserialize(ipc, all->form, FORM, NULL, &peer));
-    OK(gpuipc_registered_mapping(peer, &mapping));
-    OK(gpuipc_registered_data(peer, &number));
+    OK(gpuipc_deserialize(ipc, all->form, FORM, NULL, &child));
+    OK(gpuipc_registered_mapping(child, &mapping));
+    OK(gpuipc_registered_data(child, &number));
     OK(gpuipc_mem_ptr(mapping, &ptr));
     OK(gpuipc_mem_type_used(mapping, &used));
     CHECK(ptr == number && used == GPUIPC_TYPE_POSIX_FD);
     reads_last(mapping, SIZE);
-    OK(gpuipc_registered_original_ptr(peer, &number));
+    OK(gpuipc_registered_original_ptr(child, &number));
     CHECK(number == all->ptr);
-    OK(gpuipc_registered_owner(peer, &owner));
+    OK(gpuipc_registered_owner(child, &owner));
     CHECK(owner.pid == (uint32_t)other);
     CHECK(memcmp(owner.process_id, all->segments + offsetof(gpuipc_mem_handle, process_id), 16) == 0);
-    OK(gpuipc_registered_transports(peer, &transport, 1, &count));
+    OK(gpuipc_registered_transports(child, &transport, 1, &count));
     CHECK(count == 1 && transport.kind == 7 && transport.length == 4);
     CHECK(memcmp(transport.bytes, "rkey", 5) == 0);
-    OK(gpuipc_registered_bytes(peer, form, sizeof form, NULL));
+    OK(gpuipc_registered_bytes(child, form, sizeof form, NULL));
     CHECK(memcmp(form, all->form, sizeof form) == 0);
-    OK(gpuipc_registered_handles(peer, form, sizeof form, &count));
+    OK(gpuipc_registered_handles(child, form, sizeof form, &count));
     CHECK(count == HANDLES && memcmp(form, all->form + FORM - HANDLES, HANDLES) == 0);
-    gpuipc_registered_free(peer);
+    gpuipc_registered_free(child);
 
     /* No way by the GPU: left to the transport, with the reason. */
     OK(gpuipc_import_options_init(&options, sizeof options));
     options.type_count = 1;
     options.types[0] = GPUIPC_TYPE_RUNTIME_IPC;
-    OK(gpuipc_deserialize(ipc, all->form, FORM, &options, &peer));
-    OK(gpuipc_registered_data(peer, &number));
-    OK(gpuipc_registered_mapping(peer, &mapping));
+    OK(gpuipc_deserialize(ipc, all->form, FORM, &options, &child));
+    OK(gpuipc_registered_data(child, &number));
+    OK(gpuipc_registered_mapping(child, &mapping));
     CHECK(number == 0 && mapping == NULL);
-    OK(gpuipc_registered_gpu_error(peer, &error));
+    OK(gpuipc_registered_gpu_error(child, &error));
     CHECK(error.status == GPUIPC_NO_TYPE_WORKED && error.attempt_count == 1);
-    OK(gpuipc_registered_gpu_error_attempts(peer, &attempt, 1, &count));
+    OK(gpuipc_registered_gpu_error_attempts(child, &attempt, 1, &count));
     CHECK(count == 1 && attempt.reason == GPUIPC_REASON_NOT_ALLOWED);
-    gpuipc_registered_free(peer);
+    gpuipc_registered_free(child);
 }
 
 static void peers_are_named(const told *all) {
@@ -424,8 +424,8 @@ static void peers_are_named(const told *all) {
     EXPECT(GPUIPC_NO_TYPE_WORKED, gpuipc_import(ipc, all->segments, HANDLES, &options, &mem));
     OK(gpuipc_last_error_attempts(&attempt, 1, NULL));
     CHECK(attempt.reason == GPUIPC_REASON_PEER_UNSUPPORTED);
-    CHECK(memcmp(attempt.peer_to, owner, 16) == 0);
-    CHECK(memcmp(attempt.peer_from, owner, 16) != 0 && memcmp(attempt.peer_from, zeros, 16) != 0);
+    CHECK(memcmp(attempt.pair_to, owner, 16) == 0);
+    CHECK(memcmp(attempt.pair_from, owner, 16) != 0 && memcmp(attempt.pair_from, zeros, 16) != 0);
     gpuipc_close(ipc);
 }
 
@@ -441,7 +441,7 @@ static void importer(int from_exporter, int without_peers) {
         options_that_cannot_be(ipc, &all);
         places(ipc, &all);
         the_cpu(ipc, &all);
-        outlooks(ipc, &all);
+        feasibilities(ipc, &all);
         a_peers_memory(ipc, &all, getppid());
     }
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_close_idle_connections(NULL));

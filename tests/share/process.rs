@@ -1,8 +1,8 @@
 //! What happens around the library in its process: signals, programs that are
 //! started, exec, the process's end, a full table of descriptors.
 
-use crate::{PROGRAM, Pair, peer};
-use gpuipc_tests::{Peer, Scratch, forge};
+use crate::{PROGRAM, Pair, child};
+use gpuipc_tests::{Scratch, TestChild, forge};
 use std::process::Command;
 
 const LEN: u64 = 2 << 20;
@@ -81,7 +81,7 @@ fn objects_in_a_static_are_dropped_in_silence_after_the_driver_s_end() {
 }
 
 #[test]
-fn a_process_that_execs_offers_nothing_any_more() {
+fn a_process_that_execs_exports_nothing_any_more() {
     let mut pair = Pair::new();
     for round in 0..10 {
         let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
@@ -109,7 +109,7 @@ fn a_process_that_execs_offers_nothing_any_more() {
         );
         let refused = pair.importer.import_refused(&handle, "");
         assert_eq!(
-            refused.status, "OFFER_WITHDRAWN",
+            refused.status, "EXPORT_REVOKED",
             "round {round}: {refused:?}"
         );
         assert_eq!(pair.exporter.ask("exec"), "ready");
@@ -132,8 +132,8 @@ fn no_descriptor_is_closed_twice() {
         pair.importer.import_refused(&handle, "");
         pair.importer.ok("no-faults");
         let (another, _) = pair.exporter.alloc("vmm-fd", LEN);
-        let (offer, _) = pair.exporter.export(another, 0, LEN);
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        let (export, _) = pair.exporter.export(another, 0, LEN);
+        pair.exporter.ok(&format!("drop export {export}"));
         pair.exporter.ok(&format!("drop buffer {another}"));
         if round % 10 == 0 {
             pair.exporter.ok("fork");
@@ -152,7 +152,7 @@ fn an_exporter_with_a_full_table_serves_again_once_there_is_room() {
     // Nothing to go around the broker by.
     let by_broker_alone = forge(&handle, |fields| {
         if let Some(ticket) = &mut fields.ticket {
-            (ticket.fd, ticket.ledger) = (None, None);
+            (ticket.fd, ticket.table) = (None, None);
         }
     });
     pair.exporter.ok("nofile 64");
@@ -178,7 +178,7 @@ fn two_processes_that_are_both_pid_1_are_two() {
     }
     let scratch = Scratch::new();
     let container = || {
-        Peer::start_with("unshare", &scratch, |command| {
+        TestChild::start_with("unshare", &scratch, |command| {
             command.args(OPTIONS).arg(PROGRAM);
         })
     };
@@ -209,7 +209,7 @@ fn a_container_with_its_own_dev_shm_is_reached_by_the_abstract_name() {
     let folder = std::env::temp_dir().join(format!("gpuipc-mount-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let start = |program: &str, arguments: &[&str]| {
-        Peer::start_with(program, &Scratch::new(), |command| {
+        TestChild::start_with(program, &Scratch::new(), |command| {
             command.args(arguments).env("GPUIPC_EMULATED_DIR", &folder);
         })
     };
@@ -232,7 +232,7 @@ fn an_exporter_that_starts_anew_is_another_process() {
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     let (_, first) = pair.exporter.export(buffer, 0, LEN);
     pair.exporter.kill();
-    let mut exporter = peer(&pair.scratch);
+    let mut exporter = child(&pair.scratch);
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let (_, second) = exporter.export(buffer, 0, LEN);
     assert_ne!(first.process_id(), second.process_id());

@@ -1,4 +1,4 @@
-//! What is on offer, found by a key, for as long as somebody holds it.
+//! What is exported, found by a key, for as long as somebody holds it.
 //!
 //! With the last holder a value can no longer be found, even while somebody who had
 //! found it before still uses it.

@@ -2,5 +2,5 @@
 //! descriptors by their number, and the table that says which of them are exported.
 
 pub(crate) mod broker;
-pub(crate) mod ledger;
+pub(crate) mod export_table;
 pub(crate) mod pidfd;

@@ -9,7 +9,7 @@ use gpuipc::core::RegisteredFields;
 use gpuipc::{ExportOptions, GpuIpcMemHandle, ImportOptions, RegisteredMemory, TransportInfo};
 use std::mem::offset_of;
 
-/// A buffer that this process registered, or that a peer has described.
+/// A buffer that this process registered, or that another process has described.
 #[derive(Debug)]
 pub struct Registered {
     pub(crate) memory: RegisteredMemory,

@@ -6,7 +6,7 @@
 //! id, so that in a folder shared between hosts each cleans up after
 //! itself alone.
 
-use super::peer::{may_own_folder, trusts_user};
+use super::credentials::{may_own_folder, trusts_user};
 use super::socket::{Line, Listener, new_socket};
 use crate::error::Error;
 use crate::options::Trust;

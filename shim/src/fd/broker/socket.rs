@@ -4,8 +4,8 @@
 //! any (SO_PASSRIGHTS). Before, what holds one is never received, and never closed where
 //! somebody waits for it (see `discard`).
 
+use super::credentials::take_descriptors;
 use super::discard::{Foreign, close_elsewhere};
-use super::peer::take_descriptors;
 use crate::process::identity;
 use crate::process::private_fd::{File, PrivateFd, above_standard};
 use core::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! What an `Ipc` starts when it first needs it, and shares with its offers: the
+//! What an `Ipc` starts when it first needs it, and shares with its exports: the
 //! broker.
 
 use crate::process::sync::{Mutex, MutexGuard};
