@@ -37,7 +37,7 @@ const MIN_READER: u8 = 1;
 /// then N handles, 384 bytes each ([`GpuIpcMemHandle`], each with a checksum of its own); all
 /// little-endian, without padding. T is at most 16, N at most 1048576.
 ///
-/// The handles are those of one range of `size` bytes: all of its segments, in their order, each
+/// The handles are those of one range of `len` bytes: all of its segments, in their order, each
 /// where the one before ends, and all of the owner. A reader takes bytes whose `min_reader` is at
 /// most its own version, and ignores the reserved bytes that a newer writer set. Each handle has
 /// versions of its own.

@@ -182,7 +182,7 @@ fn registered() -> impl Strategy<Value = samples::Registered> {
             let lengths: Vec<u64> = lengths.collect();
             let fields = RegisteredFields {
                 pointer,
-                size: if segments.is_empty() {
+                len: if segments.is_empty() {
                     size.max(1)
                 } else {
                     lengths.iter().sum()
@@ -194,7 +194,7 @@ fn registered() -> impl Strategy<Value = samples::Registered> {
             };
             let mut range = SharedRange {
                 id: range_id,
-                length: fields.size,
+                length: fields.len,
                 offset: 0,
                 segment_index: 0,
                 segment_count: lengths.len() as u32,

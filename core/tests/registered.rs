@@ -179,7 +179,7 @@ fn thousands_of_segments_come_back() {
         .collect();
     let sample = Registered {
         fields: RegisteredFields {
-            size: u64::from(COUNT) << 21,
+            len: u64::from(COUNT) << 21,
             ..samples::registered_fields()
         },
         handles,
@@ -296,7 +296,7 @@ fn reserved_bytes_of_a_newer_writer_are_ignored_and_kept() {
 
 #[test]
 fn a_buffer_of_no_bytes_is_refused() {
-    assert_eq!(broken(&[(24, &[0; 8])]), ("size", 0));
+    assert_eq!(broken(&[(24, &[0; 8])]), ("len", 0));
 }
 
 #[test]

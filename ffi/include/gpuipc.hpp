@@ -303,7 +303,7 @@ class c_import_options {
             more_.push_back(as_c(device));
         }
         c_.access_devices = more_.data();
-        c_.more_device_count = static_cast<std::uint32_t>(more_.size());
+        c_.access_device_count = static_cast<std::uint32_t>(more_.size());
         c_.host_access = options.host_access ? 1 : 0;
         c_.place = options.place != nullptr ? options.place->get() : nullptr;
         c_.place_offset = options.place_offset;
@@ -380,11 +380,11 @@ class mem {
         return static_cast<gpuipcxx::liveness>(detail::get(gpuipc_mem_liveness, get()));
     }
     std::vector<gpuipc_attempt> attempts() const { return detail::array(gpuipc_mem_attempt_list, get()); }
-    void read(std::size_t offset, void *to, std::size_t size) const {
-        detail::check(gpuipc_mem_read(get(), offset, static_cast<std::uint8_t *>(to), size));
+    void read(std::size_t offset, void *to, std::size_t len) const {
+        detail::check(gpuipc_mem_read(get(), offset, static_cast<std::uint8_t *>(to), len));
     }
-    void write(std::size_t offset, const void *from, std::size_t size) const {
-        detail::check(gpuipc_mem_write(get(), offset, static_cast<const std::uint8_t *>(from), size));
+    void write(std::size_t offset, const void *from, std::size_t len) const {
+        detail::check(gpuipc_mem_write(get(), offset, static_cast<const std::uint8_t *>(from), len));
     }
 
   private:
@@ -402,11 +402,11 @@ class buffer {
 
     std::uint64_t ptr() const { return detail::get(gpuipc_buffer_ptr, get()); }
     std::size_t size() const { return detail::get(gpuipc_buffer_len, get()); }
-    void read(std::size_t offset, void *to, std::size_t size) const {
-        detail::check(gpuipc_buffer_read(get(), offset, static_cast<std::uint8_t *>(to), size));
+    void read(std::size_t offset, void *to, std::size_t len) const {
+        detail::check(gpuipc_buffer_read(get(), offset, static_cast<std::uint8_t *>(to), len));
     }
-    void write(std::size_t offset, const void *from, std::size_t size) const {
-        detail::check(gpuipc_buffer_write(get(), offset, static_cast<const std::uint8_t *>(from), size));
+    void write(std::size_t offset, const void *from, std::size_t len) const {
+        detail::check(gpuipc_buffer_write(get(), offset, static_cast<const std::uint8_t *>(from), len));
     }
 
   private:
@@ -440,7 +440,7 @@ class registered {
         const std::uint64_t data = detail::get(gpuipc_registered_data, get());
         return data != 0 ? std::optional<std::uint64_t>(data) : std::nullopt;
     }
-    std::uint64_t size() const { return detail::get(gpuipc_registered_size, get()); }
+    std::uint64_t size() const { return detail::get(gpuipc_registered_len, get()); }
     std::uint64_t original_ptr() const { return detail::get(gpuipc_registered_original_ptr, get()); }
     gpuipc_owner owner() const { return detail::get(gpuipc_registered_owner, get()); }
     std::vector<gpuipc_transport> transports() const { return detail::array(gpuipc_registered_transports, get()); }
@@ -459,12 +459,12 @@ class registered {
 
 // A transport of a registered memory; more bytes than there is room for are refused by
 // the library.
-inline gpuipc_transport make_transport(std::uint32_t kind, const void *bytes, std::size_t length) noexcept {
+inline gpuipc_transport make_transport(std::uint32_t kind, const void *bytes, std::size_t len) noexcept {
     gpuipc_transport made{};
     made.kind = kind;
-    made.length = length < UINT32_MAX ? static_cast<std::uint32_t>(length) : UINT32_MAX;
-    if (length > 0) {
-        std::memcpy(made.bytes, bytes, length <= sizeof made.bytes ? length : 0);
+    made.len = len < UINT32_MAX ? static_cast<std::uint32_t>(len) : UINT32_MAX;
+    if (len > 0) {
+        std::memcpy(made.bytes, bytes, len <= sizeof made.bytes ? len : 0);
     }
     return made;
 }

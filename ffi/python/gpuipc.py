@@ -225,7 +225,7 @@ class _CDevice(ctypes.Structure):
 
 
 class _CTransport(ctypes.Structure):
-    _fields_ = [("kind", _u32), ("length", _u32), ("bytes", ctypes.c_uint8 * 64)]
+    _fields_ = [("kind", _u32), ("len", _u32), ("bytes", ctypes.c_uint8 * 64)]
 
 
 class _COwner(ctypes.Structure):
@@ -252,7 +252,7 @@ class _ExportOptions(ctypes.Structure):
 class _ImportOptions(ctypes.Structure):
     _fields_ = [("struct_size", _size), ("device", _i32), ("access", _u32), ("require_live", _u32),
                 ("timeout_ms", _u32), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7), ("cancel", _p),
-                ("device_uuid", ctypes.c_uint8 * 16), ("host_access", _u32), ("more_device_count", _u32),
+                ("device_uuid", ctypes.c_uint8 * 16), ("host_access", _u32), ("access_device_count", _u32),
                 ("access_devices", ctypes.POINTER(_CDevice)), ("place", _p), ("place_offset", _size)]
 
 
@@ -306,7 +306,7 @@ _FUNCTIONS = {
     "gpuipc_registered_bytes": (_u32, [_p, _p, _size, _p]),
     "gpuipc_registered_handles": (_u32, [_p, _p, _size, _p]),
     "gpuipc_registered_data": (_u32, [_p, _p]),
-    "gpuipc_registered_size": (_u32, [_p, _p]),
+    "gpuipc_registered_len": (_u32, [_p, _p]),
     "gpuipc_registered_original_ptr": (_u32, [_p, _p]),
     "gpuipc_registered_owner": (_u32, [_p, _p]),
     "gpuipc_registered_transports": (_u32, [_p, _p, _size, _p]),
@@ -646,7 +646,7 @@ class Registered(_Object):
 
     @property
     def size(self) -> int:
-        return self._get("gpuipc_registered_size", _u64)
+        return self._get("gpuipc_registered_len", _u64)
 
     @property
     def original_ptr(self) -> int:
@@ -662,7 +662,7 @@ class Registered(_Object):
     @property
     def transports(self) -> List[Transport]:
         array = _array(_CTransport, _lib().gpuipc_registered_transports, self._object)
-        return [Transport(one.kind, bytes(one.bytes[:one.length])) for one in array]
+        return [Transport(one.kind, bytes(one.bytes[:one.len])) for one in array]
 
     @property
     def mapping(self) -> Optional[Mem]:
@@ -758,7 +758,7 @@ def _import_options(*, device: Union[int, bytes, None] = None, access_devices: S
             one.ordinal, one.uuid = -1, _uuid(said)
         else:
             one.ordinal = said
-    options.access_devices, options.more_device_count = more, len(access_devices)
+    options.access_devices, options.access_device_count = more, len(access_devices)
     options.host_access = int(host_access)
     options.place, options.place_offset = None if place is None else place._object, place_offset
     options.access, options.require_live = access, int(require_live)
@@ -773,7 +773,7 @@ def _transports(transports: Sequence[Tuple[int, bytes]]) -> Any:
     for place, (kind, data) in zip(array, transports):
         if len(data) > len(place.bytes):
             raise ValueError(f"a transport has at most {len(place.bytes)} bytes")
-        place.kind, place.length = kind, len(data)
+        place.kind, place.len = kind, len(data)
         place.bytes[:len(data)] = data
     return array
 

@@ -116,7 +116,7 @@ static HEADERS: Format = Format(&[
 #[rustfmt::skip]
 static HEADER_FIELDS: Format = Format(&[&[
     ("reserved", 68, 56, OURS),
-    ("size", 24, 8, Be(|n, _| n != 0)),
+    ("len", 24, 8, Be(|n, _| n != 0)),
 ]]);
 
 #[rustfmt::skip]

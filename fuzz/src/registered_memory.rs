@@ -106,7 +106,7 @@ fn fields(bytes: &[u8]) -> RegisteredFields {
     let name = |at: usize| *bytes[at..].first_chunk().expect("16 bytes");
     RegisteredFields {
         pointer: number(bytes, 16, 8),
-        size: number(bytes, 24, 8),
+        len: number(bytes, 24, 8),
         process_id: ProcessId(name(32)),
         host_id: HostId(name(48)),
         pid: number(bytes, 12, 4) as u32,
@@ -122,7 +122,7 @@ fn raw(parts: &Parts) -> Vec<u8> {
     bytes[8..12].copy_from_slice(&(parts.handles.len() as u32).to_le_bytes());
     bytes[12..16].copy_from_slice(&parts.fields.pid.to_le_bytes());
     bytes[16..24].copy_from_slice(&parts.fields.pointer.to_le_bytes());
-    bytes[24..32].copy_from_slice(&parts.fields.size.to_le_bytes());
+    bytes[24..32].copy_from_slice(&parts.fields.len.to_le_bytes());
     bytes[32..48].copy_from_slice(&parts.fields.process_id.0);
     bytes[48..64].copy_from_slice(&parts.fields.host_id.0);
     bytes[64..68].copy_from_slice(&parts.fields.pid_namespace.to_le_bytes());
@@ -147,7 +147,7 @@ fn mended(mut parts: Parts) -> Parts {
     }
     let count = parts.handles.len() as u64;
     let Some(first) = parts.handles.first() else {
-        parts.fields.size = parts.fields.size.max(1);
+        parts.fields.len = parts.fields.len.max(1);
         return parts;
     };
     let mut range = SharedRange {
@@ -160,7 +160,7 @@ fn mended(mut parts: Parts) -> Parts {
         fields.length = fields.length.min(u64::MAX / count);
     }
     range.length = parts.handles.iter().map(|fields| fields.length).sum();
-    parts.fields.size = range.length;
+    parts.fields.len = range.length;
     for fields in &mut parts.handles {
         fields.process_id = parts.fields.process_id;
         fields.host_id = parts.fields.host_id;

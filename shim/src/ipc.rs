@@ -256,7 +256,7 @@ impl Ipc {
     /// // `bytes` came from the owner.
     /// let buffer = ipc.deserialize(&bytes, &ImportOptions::default())?;
     /// match buffer.data() {
-    ///     Some(ptr) => println!("{} bytes at {ptr:#x}", buffer.size()),
+    ///     Some(ptr) => println!("{} bytes at {ptr:#x}", buffer.len()),
     ///     None => println!("only by a transport: {:?}", buffer.gpu_error()),
     /// }
     /// # assert_eq!(buffer.data(), Some(memory.device_ptr()));

@@ -79,8 +79,9 @@ impl RegisteredMemory {
 
     /// Bytes of the buffer.
     #[must_use]
-    pub const fn size(&self) -> u64 {
-        self.fields.size
+    #[allow(clippy::len_without_is_empty)] // never empty
+    pub const fn len(&self) -> u64 {
+        self.fields.len
     }
 
     /// Who owns it, and where.
@@ -165,8 +166,8 @@ pub(crate) unsafe fn register(
         }
         Err(error) => return Err(error),
     };
-    let size = exported.as_ref().map_or(len as u64, Exported::size);
-    owned(ipc, ptr, size, transports, exported, gpu_error)
+    let len = exported.as_ref().map_or(len as u64, Exported::len);
+    owned(ipc, ptr, len, transports, exported, gpu_error)
 }
 
 /// See [`Ipc::register_transports`].
@@ -191,7 +192,7 @@ pub(crate) fn own_fields(ipc: &Ipc) -> Result<RegisteredFields, Error> {
     let identity = ipc.identity();
     Ok(RegisteredFields {
         pointer: 0,
-        size: 0,
+        len: 0,
         process_id,
         host_id: identity.host,
         pid: identity.pid,
@@ -203,14 +204,14 @@ pub(crate) fn own_fields(ipc: &Ipc) -> Result<RegisteredFields, Error> {
 fn owned(
     ipc: &Ipc,
     ptr: CuDevicePtr,
-    size: u64,
+    len: u64,
     transports: &[TransportInfo],
     exported: Option<Exported>,
     gpu_error: Option<Error>,
 ) -> Result<RegisteredMemory, Error> {
     let fields = RegisteredFields {
         pointer: ptr,
-        size,
+        len,
         ..own_fields(ipc)?
     };
     let handles = exported
@@ -224,7 +225,7 @@ fn owned(
         gpu_error,
         role: Role::Owner {
             _exported: exported,
-            _entry: Entry::new(ptr, fields.size),
+            _entry: Entry::new(ptr, fields.len),
         },
     };
     // What the form does not allow shows here, and not in the first importer.
@@ -282,7 +283,7 @@ fn reach(
 ) -> Result<Reached, Error> {
     if handles.is_empty() {
         let is_own = fields.process_id == ipc.identity().process
-            && Entry::is_there(fields.pointer, fields.size);
+            && Entry::is_there(fields.pointer, fields.len);
         return Ok(if is_own {
             Reached::Own(fields.pointer)
         } else {
@@ -315,13 +316,13 @@ const fn is_of_sharing(error: &Error) -> bool {
 struct Entry(CuDevicePtr, u64);
 
 impl Entry {
-    fn new(ptr: CuDevicePtr, size: u64) -> Self {
-        *registered().entry((ptr, size)).or_default() += 1;
-        Self(ptr, size)
+    fn new(ptr: CuDevicePtr, len: u64) -> Self {
+        *registered().entry((ptr, len)).or_default() += 1;
+        Self(ptr, len)
     }
 
-    fn is_there(ptr: CuDevicePtr, size: u64) -> bool {
-        registered().contains_key(&(ptr, size))
+    fn is_there(ptr: CuDevicePtr, len: u64) -> bool {
+        registered().contains_key(&(ptr, len))
     }
 }
 

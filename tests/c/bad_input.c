@@ -372,7 +372,7 @@ static void counts_beyond_any_sense(gpuipc *ipc, const uint8_t *handle, CUdevice
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_open_with(&opening, &another));
     TEXT_HAS("trusted_uids has 4294967295 elements, but at most 65536");
     importing.access_devices = (const gpuipc_device *)(const void *)handle;
-    importing.more_device_count = UINT32_MAX;
+    importing.access_device_count = UINT32_MAX;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import(ipc, handle, GPUIPC_HANDLE_BYTES, &importing, &mem));
     TEXT_HAS("access_devices has 4294967295 elements, but at most 1024");
     CHECK(registered == UNTOUCHED && feasibility == UNTOUCHED && mem == UNTOUCHED && another == UNTOUCHED);

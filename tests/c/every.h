@@ -154,7 +154,7 @@ static inline void every_call(const every_object *all, every_check *check) {
     CALL(gpuipc_registered_bytes, all->registered, bytes, sizeof bytes, &size);
     CALL(gpuipc_registered_handles, all->registered, bytes, sizeof bytes, &size);
     CALL(gpuipc_registered_data, all->registered, &ptr);
-    CALL(gpuipc_registered_size, all->registered, &ptr);
+    CALL(gpuipc_registered_len, all->registered, &ptr);
     CALL(gpuipc_registered_original_ptr, all->registered, &ptr);
     CALL(gpuipc_registered_owner, all->registered, &owner);
     CALL(gpuipc_registered_transports, all->registered, read, 2, &size);

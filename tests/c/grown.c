@@ -52,7 +52,7 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     memset(transports, 0, sizeof transports);
     for (uint32_t i = 0; i <= GPUIPC_TRANSPORTS; i++) {
         transports[i].kind = i + 7;
-        transports[i].length = 4;
+        transports[i].len = 4;
         memcpy(transports[i].bytes, "rkey", 4);
     }
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_register(NULL, ptr, SIZE, transports, 1, NULL, &none));
@@ -64,13 +64,13 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     transports[1].kind = 7;
     EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_register(ipc, ptr, SIZE, transports, 2, NULL, &none));
     transports[1].kind = 8;
-    transports[1].length = 65;
+    transports[1].len = 65;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 2, NULL, &none));
     TEXT_HAS("transports[1]");
-    transports[0].length = 3;
+    transports[0].len = 3;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 1, NULL, &none));
-    TEXT_HAS("go on after length");
-    transports[0].length = 4;
+    TEXT_HAS("go on after len");
+    transports[0].len = 4;
     EXPECT(GPUIPC_NOT_EXPORTABLE, gpuipc_register(ipc, 4096, SIZE, NULL, 0, NULL, &none));
     CHECK(none == UNTOUCHED);
 
@@ -93,7 +93,7 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     CHECK(number == ptr);
     OK(gpuipc_registered_original_ptr(*registered, &number));
     CHECK(number == ptr);
-    OK(gpuipc_registered_size(*registered, &number));
+    OK(gpuipc_registered_len(*registered, &number));
     CHECK(number == SIZE);
     OK(gpuipc_registered_mapping(*registered, &mapping));
     CHECK(mapping == NULL);
@@ -103,7 +103,7 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     CHECK(count == 1 && memcmp(&read[0], &transports[0], sizeof read[0]) == 0);
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_data(NULL, &number));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_data(*registered, NULL));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_size(NULL, &number));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_len(NULL, &number));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_original_ptr(NULL, &number));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_owner(*registered, NULL));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_mapping(*registered, NULL));
@@ -174,15 +174,15 @@ static void options_that_cannot_be(gpuipc *ipc, const told *all) {
     WRONG(GPUIPC_NO_DEVICE, options.device_uuid[15] = 1);
     WRONG(GPUIPC_INVALID_ARGUMENT, options.host_access = 2);
     WRONG(GPUIPC_INVALID_ARGUMENT, options.place_offset = 1);
-    WRONG(GPUIPC_NULL_ARGUMENT, options.more_device_count = 1);
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 2, options.access_devices = devices));
+    WRONG(GPUIPC_NULL_ARGUMENT, options.access_device_count = 1);
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.access_device_count = 2, options.access_devices = devices));
     devices[1].uuid[0] = 1;
-    WRONG(GPUIPC_NO_DEVICE, (options.more_device_count = 2, options.access_devices = devices));
+    WRONG(GPUIPC_NO_DEVICE, (options.access_device_count = 2, options.access_devices = devices));
     devices[0].reserved = 1;
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.access_devices = devices));
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.access_device_count = 1, options.access_devices = devices));
     devices[0].reserved = 0;
     devices[0].uuid[3] = 1;
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.access_devices = devices));
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.access_device_count = 1, options.access_devices = devices));
     CHECK(mem == UNTOUCHED);
     EXPECT(GPUIPC_NOT_ONE_RANGE, gpuipc_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &mem));
     OK(gpuipc_export_options_init(&export, sizeof export));
@@ -232,7 +232,7 @@ static void places(gpuipc *ipc, const told *all) {
     memcpy(devices[1].uuid, all->segments + offsetof(gpuipc_mem_handle, device_uuid), 16);
     memcpy(options.device_uuid, devices[1].uuid, 16);
     options.access_devices = devices;
-    options.more_device_count = 2;
+    options.access_device_count = 2;
     OK(gpuipc_import(ipc, all->segments, HANDLES, &options, &mem));
     OK(gpuipc_mem_ptr(mem, &ptr));
     CHECK(ptr == base + GRANULARITY);
@@ -388,7 +388,7 @@ static void a_peers_memory(gpuipc *ipc, const told *all, pid_t other) {
     CHECK(owner.pid == (uint32_t)other);
     CHECK(memcmp(owner.process_id, all->segments + offsetof(gpuipc_mem_handle, process_id), 16) == 0);
     OK(gpuipc_registered_transports(child, &transport, 1, &count));
-    CHECK(count == 1 && transport.kind == 7 && transport.length == 4);
+    CHECK(count == 1 && transport.kind == 7 && transport.len == 4);
     CHECK(memcmp(transport.bytes, "rkey", 5) == 0);
     OK(gpuipc_registered_bytes(child, form, sizeof form, NULL));
     CHECK(memcmp(form, all->form, sizeof form) == 0);

@@ -110,7 +110,7 @@ static void importer_of_segments(int from) {
     CHECK(child.gpu_error_text().empty() && child.gpu_error_attempts().empty());
     CHECK(gpuipcxx::detail::get(gpuipc_mem_ptr, child.mapping()) == *child.data());
     CHECK(child.transports().size() == 1 && child.transports()[0].kind == 7);
-    CHECK(child.transports()[0].length == 4 && std::memcmp(child.transports()[0].bytes, "rkey", 4) == 0);
+    CHECK(child.transports()[0].len == 4 && std::memcmp(child.transports()[0].bytes, "rkey", 4) == 0);
     CHECK(child.owner().pid == static_cast<std::uint32_t>(getppid()));
     gpuipcxx::import_options no_way;
     no_way.types = {gpuipcxx::type::runtime_ipc};

@@ -73,8 +73,8 @@ pub(super) fn check_content(
     handles: impl ExactSizeIterator<Item = Result<GpuIpcMemHandle, DecodeError>>,
 ) -> Result<(), RegisteredError> {
     let at = Header::AT;
-    at.size
-        .must(fields.size > 0, fields.size, "a buffer has at least 1 byte")?;
+    at.len
+        .must(fields.len > 0, fields.len, "a buffer has at least 1 byte")?;
     for (index, info) in transports.clone().enumerate() {
         check_transport(&info, transports.clone().take(index))
             .map_err(|broken| in_transport(index, broken))?;
@@ -160,7 +160,7 @@ impl RangeSoFar {
             "handles come in the order of their segments",
         )?;
         HANDLE.range_length.must(
-            segment.length == fields.size,
+            segment.length == fields.len,
             segment.length,
             "the range is as long as the registered memory",
         )?;
@@ -173,7 +173,7 @@ impl RangeSoFar {
         self.end = segment.offset.saturating_add(handle.length());
         let last = index.saturating_add(1) == self.count;
         HANDLE.length.must(
-            !last || self.end == fields.size,
+            !last || self.end == fields.len,
             handle.length(),
             "the last segment ends where the range ends",
         )

@@ -208,7 +208,7 @@ impl Registered {
 pub(crate) fn registered_fields() -> RegisteredFields {
     RegisteredFields {
         pointer: 0x7f00_1020_3000,
-        size: 7 << 20,
+        len: 7 << 20,
         process_id: ProcessId([0xc0; 16]),
         host_id: HostId([0xb0; 16]),
         pid: 4242,
@@ -257,7 +257,7 @@ pub(crate) fn all_registered() -> [Registered; 3] {
             name: "registered-handle",
             about: "registered memory: no transport, one handle",
             fields: RegisteredFields {
-                size: 2 << 20,
+                len: 2 << 20,
                 ..registered_fields()
             },
             transports: Vec::new(),

@@ -122,7 +122,7 @@ impl Exported {
 
     pub(crate) fn len(&self) -> usize {
         // No more than there are addresses.
-        usize::try_from(self.exported.size()).unwrap_or(usize::MAX)
+        usize::try_from(self.exported.len()).unwrap_or(usize::MAX)
     }
 
     /// # Safety

@@ -62,7 +62,7 @@ impl Extra {
         options.device_uuid = self.uuid;
         options.host_access = self.host_access;
         options.access_devices = self.devices.as_ptr();
-        options.more_device_count = self.count;
+        options.access_device_count = self.count;
         options.place = place.map_or(ptr::null(), ptr::from_ref);
         options.place_offset = self.place_offset;
     }
@@ -219,11 +219,11 @@ impl World {
         bytes[..4].copy_from_slice(b"rkey");
         let mut transports = [CTransport {
             kind: 7,
-            length: 4 + (op.number >> 8 & 3),
+            len: 4 + (op.number >> 8 & 3),
             bytes,
         }; 2];
         transports[1].kind += op.number & 1;
-        transports[1].length = op.number >> 16 & 0xff;
+        transports[1].len = op.number >> 16 & 0xff;
         let count = usize::from(op.other >> 4) % 3;
         let options = ExportOptions {
             struct_size: size_of::<ExportOptions>(),
@@ -284,7 +284,7 @@ impl World {
         let out = (!op.has(4)).then_some(&mut long);
         match op.other % 11 {
             0 => registered::gpuipc_registered_data(object, out),
-            1 => registered::gpuipc_registered_size(object, out),
+            1 => registered::gpuipc_registered_len(object, out),
             2 => registered::gpuipc_registered_original_ptr(object, out),
             3 => {
                 let mut owner = MaybeUninit::<COwner>::uninit();

@@ -358,7 +358,7 @@ impl World {
             cancel: cancel.map_or(ptr::null(), ptr::from_ref),
             device_uuid: [0; 16],
             host_access: 0,
-            more_device_count: 0,
+            access_device_count: 0,
             access_devices: ptr::null(),
             place: ptr::null(),
             place_offset: 0,

@@ -56,7 +56,8 @@ impl Exported {
 
     /// Bytes that are shared.
     #[must_use]
-    pub fn size(&self) -> u64 {
+    #[allow(clippy::len_without_is_empty)] // never empty
+    pub fn len(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
     }
 

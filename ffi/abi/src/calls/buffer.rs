@@ -60,7 +60,7 @@ pub extern "C" fn gpuipc_buffer_len(
     })
 }
 
-/// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
+/// Copies `len` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
 ///
 /// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer, and with
 /// `GPUIPC_DRIVER_CALL`, after which `to` holds anything.
@@ -69,19 +69,19 @@ pub unsafe extern "C" fn gpuipc_buffer_read(
     buffer: Option<&Buffer>,
     offset: usize,
     to: *mut u8,
-    size: usize,
+    len: usize,
 ) -> CStatus {
     call("gpuipc_buffer_read", || {
         let object = given("buffer", buffer)?;
         objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
-        let to = unsafe { self::buffer("to", to, size) }?;
-        objects::check_inside(offset, size, object.buffer.len())?;
+        let to = unsafe { self::buffer("to", to, len) }?;
+        objects::check_inside(offset, len, object.buffer.len())?;
         Ok(object.buffer.read(offset, initialized(to))?)
     })
 }
 
-/// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
+/// Copies `len` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
 /// returns the bytes are there, and so is all other work of that context done.
 ///
 /// Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer,
@@ -91,13 +91,13 @@ pub unsafe extern "C" fn gpuipc_buffer_write(
     buffer: Option<&Buffer>,
     offset: usize,
     from: *const u8,
-    size: usize,
+    len: usize,
 ) -> CStatus {
     call("gpuipc_buffer_write", || {
         let buffer = given("buffer", buffer)?;
         objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
-        let from = unsafe { bytes("from", from, size) }?;
+        let from = unsafe { bytes("from", from, len) }?;
         Ok(buffer.buffer.write(offset, from)?)
     })
 }

@@ -21,12 +21,12 @@ fn ask(body: impl FnOnce() -> Result<(), Failure>) -> CStatus {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuipc_last_error(
     buffer: *mut c_char,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     ask(|| {
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { TextRoom::new(buffer, size, needed) }?;
+        let room = unsafe { TextRoom::new(buffer, len, needed) }?;
         room.put(&last_error::text())
     })
 }

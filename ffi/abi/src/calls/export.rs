@@ -128,7 +128,7 @@ pub extern "C" fn gpuipc_exported_handle_count(
 }
 
 /// Writes the bytes of handle `index`, `GPUIPC_HANDLE_BYTES` of them, into
-/// `buffer`, which has `size` bytes and needs no alignment. Send them to the
+/// `buffer`, which has `len` bytes and needs no alignment. Send them to the
 /// importer by any means, unchanged; of several handles one after the other.
 /// Who holds the bytes may ask for the memory: keep them like a password.
 ///
@@ -139,24 +139,24 @@ pub unsafe extern "C" fn gpuipc_exported_handle_bytes(
     exported: Option<&Exported>,
     index: usize,
     buffer: *mut u8,
-    size: usize,
+    len: usize,
 ) -> CStatus {
     call("gpuipc_exported_handle_bytes", || {
         let exported = given("exported", exported)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let buffer = unsafe { self::buffer("buffer", buffer, size) }?;
+        let buffer = unsafe { self::buffer("buffer", buffer, len) }?;
         let bytes = exported.handle_bytes(index)?;
-        if size < HANDLE_BYTES {
-            return Err(Failure::room(size, HANDLE_BYTES));
+        if len < HANDLE_BYTES {
+            return Err(Failure::room(len, HANDLE_BYTES));
         }
         put_bytes(buffer, &bytes);
         Ok(())
     })
 }
 
-/// Writes the bytes of all handles, one after the other, into `buffer` of `size`
+/// Writes the bytes of all handles, one after the other, into `buffer` of `len`
 /// bytes, and how many there are into `*needed`: what `gpuipc_import` takes. With
-/// size 0 it only writes `*needed`, and the buffer may be NULL; with a buffer,
+/// length 0 it only writes `*needed`, and the buffer may be NULL; with a buffer,
 /// `needed` may be NULL.
 ///
 /// Fails with `GPUIPC_BUFFER_TOO_SMALL`, and then writes `*needed` only.
@@ -164,13 +164,13 @@ pub unsafe extern "C" fn gpuipc_exported_handle_bytes(
 pub unsafe extern "C" fn gpuipc_exported_bytes(
     exported: Option<&Exported>,
     buffer: *mut u8,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_exported_bytes", || {
         let exported = given("exported", exported)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { ByteRoom::new(buffer, size, needed) }?;
+        let room = unsafe { ByteRoom::new(buffer, len, needed) }?;
         room.put(&exported.bytes())
     })
 }
@@ -181,13 +181,13 @@ pub unsafe extern "C" fn gpuipc_exported_bytes(
 pub unsafe extern "C" fn gpuipc_exported_attempts(
     exported: Option<&Exported>,
     buffer: *mut c_char,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_exported_attempts", || {
         let exported = given("exported", exported)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { TextRoom::new(buffer, size, needed) }?;
+        let room = unsafe { TextRoom::new(buffer, len, needed) }?;
         room.put(&objects::lines(exported.attempts()))
     })
 }

@@ -110,13 +110,13 @@ pub extern "C" fn gpuipc_feasibility_problem(
 pub unsafe extern "C" fn gpuipc_feasibility_problem_text(
     feasibility: Option<&Feasibility>,
     buffer: *mut c_char,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_feasibility_problem_text", || {
         let feasibility = given("feasibility", feasibility)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { TextRoom::new(buffer, size, needed) }?;
+        let room = unsafe { TextRoom::new(buffer, len, needed) }?;
         let problem = feasibility.problem();
         room.put(&problem.map_or_else(String::new, |failure| failure.text))
     })

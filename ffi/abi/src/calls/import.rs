@@ -51,7 +51,7 @@ pub(super) unsafe fn import_options(
     // SAFETY: as above.
     let place = unsafe { object(options.place) };
     // A u32 is not more than a usize on the machines that this is for.
-    let count = options.more_device_count as usize;
+    let count = options.access_device_count as usize;
     // SAFETY: as above; a device takes any bytes.
     let more = unsafe {
         elements(

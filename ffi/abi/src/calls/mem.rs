@@ -78,13 +78,13 @@ pub extern "C" fn gpuipc_mem_device(
 pub unsafe extern "C" fn gpuipc_mem_attempts(
     mem: Option<&Mem>,
     buffer: *mut c_char,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_mem_attempts", || {
         let mem = given("mem", mem)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { TextRoom::new(buffer, size, needed) }?;
+        let room = unsafe { TextRoom::new(buffer, len, needed) }?;
         room.put(&objects::lines(mem.attempts()))
     })
 }
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn gpuipc_mem_attempt_list(
     })
 }
 
-/// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
+/// Copies `len` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
 ///
 /// This process's own memory (`GPUIPC_TYPE_SAME_PROCESS`) is mapped a second time for the
 /// copy, which only memory of `cuMemCreate` can be, and only while it is exported; else use
@@ -119,19 +119,19 @@ pub unsafe extern "C" fn gpuipc_mem_read(
     mem: Option<&Mem>,
     offset: usize,
     to: *mut u8,
-    size: usize,
+    len: usize,
 ) -> CStatus {
     call("gpuipc_mem_read", || {
         let mem = given("mem", mem)?;
         objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
-        let to = unsafe { buffer("to", to, size) }?;
-        objects::check_inside(offset, size, mem.mem.len())?;
+        let to = unsafe { buffer("to", to, len) }?;
+        objects::check_inside(offset, len, mem.mem.len())?;
         Ok(mem.mem.read(offset, initialized(to))?)
     })
 }
 
-/// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
+/// Copies `len` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
 /// returns the bytes are there, and so is all other work of that context done.
 ///
 /// Fails as `gpuipc_mem_read`, and with `GPUIPC_DRIVER_CALL` also where the mapping may be
@@ -141,13 +141,13 @@ pub unsafe extern "C" fn gpuipc_mem_write(
     mem: Option<&Mem>,
     offset: usize,
     from: *const u8,
-    size: usize,
+    len: usize,
 ) -> CStatus {
     call("gpuipc_mem_write", || {
         let mem = given("mem", mem)?;
         objects::check_forked()?;
         // SAFETY: the caller's promise, for the time of this call.
-        let from = unsafe { bytes("from", from, size) }?;
+        let from = unsafe { bytes("from", from, len) }?;
         Ok(mem.mem.write(offset, from)?)
     })
 }

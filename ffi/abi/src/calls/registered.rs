@@ -142,8 +142,8 @@ pub unsafe extern "C" fn gpuipc_deserialize(
     })
 }
 
-/// Writes the bytes to ship to importers into `buffer` of `size` bytes, and how many there
-/// are into `*needed`: what `gpuipc_deserialize` takes. With size 0 it only writes
+/// Writes the bytes to ship to importers into `buffer` of `len` bytes, and how many there
+/// are into `*needed`: what `gpuipc_deserialize` takes. With length 0 it only writes
 /// `*needed`, and the buffer may be NULL; with a buffer, `needed` may be NULL. Who holds
 /// the bytes may ask for the memory: keep them like a password.
 ///
@@ -152,13 +152,13 @@ pub unsafe extern "C" fn gpuipc_deserialize(
 pub unsafe extern "C" fn gpuipc_registered_bytes(
     registered: Option<&Registered>,
     buffer: *mut u8,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_registered_bytes", || {
         let registered = given("registered", registered)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { ByteRoom::new(buffer, size, needed) }?;
+        let room = unsafe { ByteRoom::new(buffer, len, needed) }?;
         room.put(&registered.memory.serialize()?)
     })
 }
@@ -171,13 +171,13 @@ pub unsafe extern "C" fn gpuipc_registered_bytes(
 pub unsafe extern "C" fn gpuipc_registered_handles(
     registered: Option<&Registered>,
     buffer: *mut u8,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_registered_handles", || {
         let registered = given("registered", registered)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { ByteRoom::new(buffer, size, needed) }?;
+        let room = unsafe { ByteRoom::new(buffer, len, needed) }?;
         room.put(&registered.handles())
     })
 }
@@ -199,13 +199,13 @@ pub extern "C" fn gpuipc_registered_data(
 
 /// Bytes of the buffer.
 #[unsafe(no_mangle)]
-pub extern "C" fn gpuipc_registered_size(
+pub extern "C" fn gpuipc_registered_len(
     registered: Option<&Registered>,
     out: Option<&mut MaybeUninit<u64>>,
 ) -> CStatus {
-    call("gpuipc_registered_size", || {
+    call("gpuipc_registered_len", || {
         let (registered, out) = (given("registered", registered)?, given("out", out)?);
-        out.write(registered.memory.size());
+        out.write(registered.memory.len());
         Ok(())
     })
 }
@@ -292,13 +292,13 @@ pub extern "C" fn gpuipc_registered_gpu_error(
 pub unsafe extern "C" fn gpuipc_registered_gpu_error_text(
     registered: Option<&Registered>,
     buffer: *mut c_char,
-    size: usize,
+    len: usize,
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> CStatus {
     call("gpuipc_registered_gpu_error_text", || {
         let registered = given("registered", registered)?;
         // SAFETY: the caller's promise, for the time of this call.
-        let room = unsafe { TextRoom::new(buffer, size, needed) }?;
+        let room = unsafe { TextRoom::new(buffer, len, needed) }?;
         let failure = registered.gpu_failure();
         room.put(&failure.map_or_else(String::new, |failure| failure.text))
     })

@@ -44,7 +44,7 @@ pub struct ImportOptions {
     /// the CPU, too. Else 0, and reading it there crashes the process.
     pub host_access: u32,
     /// How many `access_devices`.
-    pub more_device_count: u32,
+    pub access_device_count: u32,
     /// Further devices that get access (`cuMemSetAccess`), each of which must be a peer of
     /// the memory's GPU. A legacy mapping cannot: it is for one device. Read during the
     /// call only.
@@ -72,7 +72,7 @@ const _: () = assert!(
         && offset_of!(ImportOptions, cancel) == 32
         && offset_of!(ImportOptions, device_uuid) == 40
         && offset_of!(ImportOptions, host_access) == 56
-        && offset_of!(ImportOptions, more_device_count) == 60
+        && offset_of!(ImportOptions, access_device_count) == 60
         && offset_of!(ImportOptions, access_devices) == 64
         && offset_of!(ImportOptions, place) == 72
         && offset_of!(ImportOptions, place_offset) == 80,
@@ -98,7 +98,7 @@ unsafe impl Growing for ImportOptions {
             cancel: core::ptr::null(),
             device_uuid: [0; 16],
             host_access: 0,
-            more_device_count: 0,
+            access_device_count: 0,
             access_devices: core::ptr::null(),
             place: core::ptr::null(),
             place_offset: 0,
