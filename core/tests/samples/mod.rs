@@ -176,7 +176,7 @@ pub(crate) fn all() -> [Sample; 8] {
         },
         Sample {
             name: "segment",
-            about: "handle: the second of three segments of a range, VMM memory, PosixFd",
+            about: "handle: the second of three segments of a window, VMM memory, PosixFd",
             fields: segment(),
         },
     ]
