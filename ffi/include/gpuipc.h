@@ -1337,7 +1337,7 @@ void gpuipc_reservation_free(struct gpuipc_reservation *reservation);
 //
 // What can be tried without mapping is tried: the descriptor is fetched and
 // imported, the fabric handle imported, and both given back; the exporter is asked
-// whether the memory is unchanged; peers are looked up. So it may wait as long as an
+// whether the memory is unchanged; P2P access is looked up. So it may wait as long as an
 // import may, and be cancelled as one.
 //
 // `*out` is to be given to `gpuipc_feasibility_free`. That the memory cannot be imported

@@ -275,7 +275,7 @@ impl Ipc {
     ///
     /// What can be tried without mapping is tried: the descriptor is fetched and
     /// imported, the fabric handle imported, and both given back; the exporter is
-    /// asked whether the memory is unchanged; peers are looked up. It may wait as
+    /// asked whether the memory is unchanged; P2P access is looked up. It may wait as
     /// long as an import's timeout.
     ///
     /// # Example
