@@ -1,5 +1,5 @@
-//! One type that was tried and did not work: which type, at which step, with
-//! which code, why, and what to do about it.
+//! One type that an import or export tried and that failed: the step, the code, the
+//! reason, and a hint.
 
 use crate::sys::{CuResult, DriverCause, DriverError};
 use core::fmt;

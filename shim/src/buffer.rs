@@ -1,7 +1,7 @@
-//! GPU memory that can be shared, made for one way of sharing.
+//! GPU memory that is allocated so that it can be shared by a certain type.
 //!
-//! A runtime has its own allocators; this one shows what they must ask for,
-//! and serves the program `gpuipc`, the tests and the benches.
+//! It shows what an allocator must ask the driver for. The program `gpuipc`, the tests
+//! and the benchmark use it.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What can go wrong, a variant a cause.
+//! The errors of the library: one variant per cause.
 
 pub(crate) mod multicast;
 

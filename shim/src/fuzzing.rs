@@ -1,4 +1,4 @@
-//! What the fuzz targets reach and nobody else: parsers of bytes and texts that come from outside.
+//! Parsers of bytes and text from outside, for the fuzz targets only.
 
 use crate::error::Error;
 use crate::multicast::decoded;

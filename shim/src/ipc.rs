@@ -1,4 +1,4 @@
-//! The library's front door.
+//! The functions of [`Ipc`]: export, import, register.
 
 #![allow(unsafe_code)]
 

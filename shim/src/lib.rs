@@ -1,9 +1,10 @@
 //! Share GPU memory between processes.
 //!
-//! One process exports memory and gets a handle of 384 plain bytes that carries
-//! every type of sharing which this memory allows. Another process, which may live
-//! in another container or see other GPUs, imports the handle: each type is tried
-//! until one leads to a mapped, accessible address. The mapping undoes itself.
+//! The exporter turns a device pointer into a handle of 384 plain bytes. The handle
+//! carries every type of sharing that the memory allows: CUDA's legacy IPC, a file
+//! descriptor, a fabric handle. The importer may run in another container or see other
+//! GPUs. It tries the types in order until one gives a mapped, accessible address, and
+//! undoes what a failed type did. The mapping unmaps itself on drop.
 //!
 //! ```
 //! use gpuipc::{Error, ExportOptions, Exported, GpuIpcMemHandle, ImportOptions, Ipc};
@@ -34,36 +35,53 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! # The layers, bottom up
+//! # The layers
 //!
-//! | layer | does | does not |
-//! |---|---|---|
-//! | `gpuipc_core` ([`core`]) | the handle's layout, its checks, the broker's messages | know CUDA or an operating system |
-//! | [`sys`] | CUDA's types, the list of driver calls, the loader | decide anything |
-//! | [`Driver`] | one method a driver call, `Result` out | check what the driver checks |
-//! | contexts, mappings, allocations | one step each, undone on drop | know of types or handles |
-//! | exports and the broker | hold what is exported, hand out descriptors, say whether memory is unchanged | map anything |
-//! | imports | handles into their order, devices, one type after the other, one mapping an allocation | trust what a handle says |
-//! | [`RegisteredMemory`] | a buffer with its handles and a runtime's other transports | use those |
-//! | [`multicast`] | one object for several GPUs, phase by phase, agreed on by all members | run on a real driver unless asked to |
-//! | [`Ipc`] | export, import with fallback | order the GPU work of two processes |
+//! Each layer uses those before it. `shim/tests/layers.rs` tests this.
+//!
+//! `gpuipc_core` ([`core`]) defines the bytes that cross a process border, and their
+//! checks: handles, broker messages, registered memory. It knows neither CUDA nor an
+//! operating system. `gpuipc_sys` ([`sys`]) has CUDA's types, the list of driver calls,
+//! the loader, and [`Driver`] with one method per call. It checks nothing that the driver
+//! checks.
+//!
+//! **process** knows Linux and not CUDA: the identity of this process, forks, private
+//! descriptors, waits.
+//!
+//! **gpu** knows CUDA and not handles: contexts, references to allocations, reservations,
+//! mappings and pools, each an object that undoes itself on drop.
+//!
+//! **fd** moves descriptors between processes: the broker's server and client, fetching by
+//! number (`pidfd_getfd`), and the export table that lists the exported descriptors. It
+//! asks a trait what is exported.
+//!
+//! **export** finds the allocations of a range, makes their handles, and keeps the
+//! registry of live exports. **import** puts handles in order, chooses devices, and tries
+//! one type after the other. It keeps one mapping per allocation, and trusts nothing that
+//! a handle says.
+//!
+//! **registered** and [`multicast`] are built on exports and imports:
+//! [`RegisteredMemory`] is a buffer with its handles and a runtime's other transports,
+//! and a multicast object joins the memory of several GPUs.
+//!
+//! [`Ipc`] is the front door to all of them.
 //!
 //! # What it does not do
 //!
-//! It does not synchronize: nothing here orders one process's GPU work after
-//! another's. It does not wait for the GPU before it unmaps. It does not send
-//! handles from process to process. It protects no memory from whoever holds a
-//! handle: a handle is a capability.
+//! It does not order one process's GPU work after another's, and does not wait for the
+//! GPU before it unmaps. It does not send handles from process to process. It does not
+//! protect memory from a process that has a handle: a handle is a capability.
 //!
 //! # Threads, forks, logs
 //!
-//! Everything may be used and dropped on any thread. In a process forked from
-//! one that had used the library ([`is_forked`]), exports and imports fail with
-//! [`Error::Forked`], other calls with the driver's error, and drops do nothing,
-//! since CUDA works in no such process. What happens is told through
-//! the crate `log`, under the targets `gpuipc::gpu` and `gpuipc::broker`: a
-//! handled failure as debug, a fallback that was taken as info, a failed undo as
-//! a warning. Tokens are never printed.
+//! Everything may be used and dropped on any thread. In a process that was forked after
+//! the library was used ([`is_forked`]), exports and imports fail with
+//! [`Error::Forked`], other calls fail with the driver's error, and drops do nothing,
+//! because CUDA does not work there.
+//!
+//! The library logs through the crate `log`, with the targets `gpuipc::gpu` and
+//! `gpuipc::broker`: a handled failure as debug, a fallback as info, a failed cleanup as a
+//! warning. Tokens are never logged.
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 

@@ -1,5 +1,5 @@
-//! What a caller may choose, and the environment variables that choose without
-//! recompiling.
+//! The options of the library's calls, and the environment variables that set them
+//! without recompiling.
 
 use crate::error::Error;
 use crate::gpu::reservation::{Place, Reservation};

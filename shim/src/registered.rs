@@ -1,5 +1,5 @@
-//! RegisteredMemory: one buffer of a runtime, with every way to reach it, on
-//! either side. Its form on the wire is [`gpuipc_core::RegisteredMemoryRef`].
+//! RegisteredMemory: one buffer of a runtime with every way to reach it.
+//! [`gpuipc_core::RegisteredMemoryRef`] defines its bytes.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What an [`Ipc`] holds: the driver, who this process is, the settings, its broker, and
-//! the connections to others'.
+//! [`Ipc`] and what it holds: the driver, the identity of this process, the settings,
+//! the broker, and the connections to other brokers.
 
 use crate::error::Error;
 use crate::fd::broker::started::Started;

@@ -2,7 +2,7 @@
 //! nothing that runs before it is called.
 
 use crate::compiler::{Compiler, Language};
-use crate::programs::{Folders, emulated};
+use crate::programs::{Folders, emulated, output_in_time};
 use crate::symbols::{nm, symbol};
 use crate::{libraries, skip, sources};
 use std::collections::BTreeSet;
@@ -46,8 +46,7 @@ fn two_plugins_of_one_process_share_and_stay_loaded_while_they_must() {
         let host = compiler.plain_program(&sources().join("host.c"), &folders.made);
         let mut command = Command::new(host);
         emulated(&mut command, &folders);
-        let output = command.arg(&plugin).arg(&copy).output();
-        let output = output.expect("the host can be started");
+        let output = output_in_time(command.arg(&plugin).arg(&copy));
         // The library writes nothing: neither here nor there.
         assert!(
             output.status.success() && output.stdout == b"hosted\n" && output.stderr.is_empty(),
@@ -97,7 +96,7 @@ fn two_cpp_libraries_of_one_process_use_their_own_copies() {
         let program = c.linked_program(&sources().join("two_hidden.c"), &folders.made, &libraries);
         let mut command = Command::new(program);
         emulated(&mut command, &folders);
-        let output = command.output().expect("the program can be started");
+        let output = output_in_time(&mut command);
         assert!(
             output.status.success(),
             "{optimized}: {}\n{}{}",

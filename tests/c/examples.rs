@@ -2,7 +2,7 @@
 //! `gpuipc.py` says is what the header says.
 
 use crate::compiler::{Compiler, Language, Library};
-use crate::programs::{Folders, emulated, exists};
+use crate::programs::{Folders, emulated, exists, output_in_time};
 use crate::{include, libraries, skip};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ fn compiled_example(language: Language, source: &str) {
     let program = compiler.program(&source, Library::Static, &folders.made, &[]);
     let mut command = Command::new(program);
     emulated(&mut command, &folders);
-    let text = succeeded(&command.output().expect("the example can be started"));
+    let text = succeeded(&output_in_time(&mut command));
     assert!(text.contains("exporter: \"hello, exporter\""), "{text}");
     assert!(text.contains("importer: \"hello, importer\""), "{text}");
 }
@@ -60,7 +60,7 @@ fn python(folders: &Folders, arguments: &[&Path]) -> Option<Output> {
         .args(arguments)
         .env("PYTHONPATH", ffi().join("python"))
         .env("GPUIPC_LIBRARY", libraries().join("libgpuipc.so"));
-    Some(command.output().expect("python3 can be started"))
+    Some(output_in_time(&mut command))
 }
 
 #[test]

@@ -356,7 +356,7 @@ static void feasibilities(gpuipc *ipc, const told *all) {
 
 static void a_peers_memory(gpuipc *ipc, const told *all, pid_t other) {
     gpuipc_import_options options;
-    gpuipc_registered *child = UNTOUCHED;
+    gpuipc_registered *peer = UNTOUCHED;
     gpuipc_transport transport;
     gpuipc_attempt attempt;
     gpuipc_owner owner;
@@ -366,49 +366,49 @@ static void a_peers_memory(gpuipc *ipc, const told *all, pid_t other) {
     uint64_t number, ptr;
     uint32_t used;
     size_t count;
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(NULL, all->form, FORM, NULL, &child));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(ipc, NULL, FORM, NULL, &child));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(NULL, all->form, FORM, NULL, &peer));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(ipc, NULL, FORM, NULL, &peer));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_deserialize(ipc, all->form, FORM, NULL, NULL));
-    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_deserialize(ipc, all->form, FORM - 1, NULL, &child));
+    EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_deserialize(ipc, all->form, FORM - 1, NULL, &peer));
     memcpy(form, all->form, sizeof form);
     form[FORM - 1] ^= 1;
-    EXPECT(GPUIPC_HANDLE_DAMAGED, gpuipc_deserialize(ipc, form, FORM, NULL, &child));
-    CHECK(child == UNTOUCHED);
+    EXPECT(GPUIPC_HANDLE_DAMAGED, gpuipc_deserialize(ipc, form, FORM, NULL, &peer));
+    CHECK(peer == UNTOUCHED);
 
-    OK(gpuipc_deserialize(ipc, all->form, FORM, NULL, &child));
-    OK(gpuipc_registered_mapping(child, &mapping));
-    OK(gpuipc_registered_data(child, &number));
+    OK(gpuipc_deserialize(ipc, all->form, FORM, NULL, &peer));
+    OK(gpuipc_registered_mapping(peer, &mapping));
+    OK(gpuipc_registered_data(peer, &number));
     OK(gpuipc_mem_ptr(mapping, &ptr));
     OK(gpuipc_mem_type_used(mapping, &used));
     CHECK(ptr == number && used == GPUIPC_TYPE_POSIX_FD);
     reads_last(mapping, SIZE);
-    OK(gpuipc_registered_original_ptr(child, &number));
+    OK(gpuipc_registered_original_ptr(peer, &number));
     CHECK(number == all->ptr);
-    OK(gpuipc_registered_owner(child, &owner));
+    OK(gpuipc_registered_owner(peer, &owner));
     CHECK(owner.pid == (uint32_t)other);
     CHECK(memcmp(owner.process_id, all->segments + offsetof(gpuipc_mem_handle, process_id), 16) == 0);
-    OK(gpuipc_registered_transports(child, &transport, 1, &count));
+    OK(gpuipc_registered_transports(peer, &transport, 1, &count));
     CHECK(count == 1 && transport.kind == 7 && transport.len == 4);
     CHECK(memcmp(transport.bytes, "rkey", 5) == 0);
-    OK(gpuipc_registered_bytes(child, form, sizeof form, NULL));
+    OK(gpuipc_registered_bytes(peer, form, sizeof form, NULL));
     CHECK(memcmp(form, all->form, sizeof form) == 0);
-    OK(gpuipc_registered_handles(child, form, sizeof form, &count));
+    OK(gpuipc_registered_handles(peer, form, sizeof form, &count));
     CHECK(count == HANDLES && memcmp(form, all->form + FORM - HANDLES, HANDLES) == 0);
-    gpuipc_registered_free(child);
+    gpuipc_registered_free(peer);
 
     /* No way by the GPU: left to the transport, with the reason. */
     OK(gpuipc_import_options_init(&options, sizeof options));
     options.type_count = 1;
     options.types[0] = GPUIPC_TYPE_RUNTIME_IPC;
-    OK(gpuipc_deserialize(ipc, all->form, FORM, &options, &child));
-    OK(gpuipc_registered_data(child, &number));
-    OK(gpuipc_registered_mapping(child, &mapping));
+    OK(gpuipc_deserialize(ipc, all->form, FORM, &options, &peer));
+    OK(gpuipc_registered_data(peer, &number));
+    OK(gpuipc_registered_mapping(peer, &mapping));
     CHECK(number == 0 && mapping == NULL);
-    OK(gpuipc_registered_gpu_error(child, &error));
+    OK(gpuipc_registered_gpu_error(peer, &error));
     CHECK(error.status == GPUIPC_NO_TYPE_WORKED && error.attempt_count == 1);
-    OK(gpuipc_registered_gpu_error_attempts(child, &attempt, 1, &count));
+    OK(gpuipc_registered_gpu_error_attempts(peer, &attempt, 1, &count));
     CHECK(count == 1 && attempt.reason == GPUIPC_REASON_NOT_ALLOWED);
-    gpuipc_registered_free(child);
+    gpuipc_registered_free(peer);
 }
 
 static void peers_are_named(const told *all) {

@@ -2,7 +2,7 @@
 
 use crate::compiler::NATIVE_LIBRARIES;
 use crate::examples::{ffi, succeeded};
-use crate::programs::{Folders, emulated, exists};
+use crate::programs::{Folders, emulated, exists, output_in_time};
 use crate::{include, libraries, skip, sources};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,13 +46,13 @@ fn mpirun(folders: &Folders) -> Command {
 fn four_members(arguments: &[&str]) -> Option<String> {
     let folders = Folders::new();
     let program = mpi_program(&sources().join("multicast_mpi.c"), &folders)?;
-    let output = mpirun(&folders)
+    let mut command = mpirun(&folders);
+    command
         .args(["-n", "4"])
         .arg(&program)
         .args(arguments)
-        .env("GPUIPC_EMULATED_GPUS", "4")
-        .output();
-    Some(succeeded(&output.expect("mpirun was found")))
+        .env("GPUIPC_EMULATED_GPUS", "4");
+    Some(succeeded(&output_in_time(&mut command)))
 }
 
 #[test]
@@ -111,15 +111,15 @@ fn four_mpi_ranks_on_two_hosts_map_each_others_memory() {
     let Some(other_host) = other_host(&folders.made) else {
         return skip("another boot id needs a mount namespace (root)");
     };
-    let output = mpirun(&folders)
+    let mut command = mpirun(&folders);
+    command
         .args(["-n", "2"])
         .arg(&program)
         .args([":", "-n", "2", "sh"])
         .arg(&other_host)
         .arg(&program)
-        .env("GPUIPC_EMULATED_PROFILE", "h200-imex")
-        .output();
-    let text = succeeded(&output.expect("mpirun was found"));
+        .env("GPUIPC_EMULATED_PROFILE", "h200-imex");
+    let text = succeeded(&output_in_time(&mut command));
     for rank in 0..4 {
         for other in (0..4).filter(|other| *other != rank) {
             let by = if rank / 2 == other / 2 {

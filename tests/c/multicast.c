@@ -46,7 +46,7 @@ static void gather(void *context, const uint8_t *message, uint8_t *all, uint8_t 
 
 static void member(uint32_t rank, int handles, int messages, int turns) {
     transport own = {messages, rank, 0};
-    gpuipc_multicast_team team = {sizeof team, rank, 2, 20000, 0, gather, &own};
+    gpuipc_multicast_team team = {sizeof team, rank, 2, 120000, 0, gather, &own};
     uint8_t handle[GPUIPC_HANDLE_BYTES];
     gpuipc_multicast_object *object = NULL;
     gpuipc_multicast *multicast;

@@ -104,14 +104,14 @@ static void importer_of_segments(int from) {
     mem = ipc.import_memory(bytes, options);
     CHECK(mem.ptr() == base);
 
-    const gpuipcxx::registered child = ipc.deserialize(form);
-    CHECK(child && child.data() && child.size() == 2 * granularity && child.bytes() == form);
-    CHECK(child.handles() == bytes && child.gpu_error().status == GPUIPC_OK);
-    CHECK(child.gpu_error_text().empty() && child.gpu_error_attempts().empty());
-    CHECK(gpuipcxx::detail::get(gpuipc_mem_ptr, child.mapping()) == *child.data());
-    CHECK(child.transports().size() == 1 && child.transports()[0].kind == 7);
-    CHECK(child.transports()[0].len == 4 && std::memcmp(child.transports()[0].bytes, "rkey", 4) == 0);
-    CHECK(child.owner().pid == static_cast<std::uint32_t>(getppid()));
+    const gpuipcxx::registered peer = ipc.deserialize(form);
+    CHECK(peer && peer.data() && peer.size() == 2 * granularity && peer.bytes() == form);
+    CHECK(peer.handles() == bytes && peer.gpu_error().status == GPUIPC_OK);
+    CHECK(peer.gpu_error_text().empty() && peer.gpu_error_attempts().empty());
+    CHECK(gpuipcxx::detail::get(gpuipc_mem_ptr, peer.mapping()) == *peer.data());
+    CHECK(peer.transports().size() == 1 && peer.transports()[0].kind == 7);
+    CHECK(peer.transports()[0].len == 4 && std::memcmp(peer.transports()[0].bytes, "rkey", 4) == 0);
+    CHECK(peer.owner().pid == static_cast<std::uint32_t>(getppid()));
     gpuipcxx::import_options no_way;
     no_way.types = {gpuipcxx::type::runtime_ipc};
     const gpuipcxx::registered far = ipc.deserialize(form, no_way);

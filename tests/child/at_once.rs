@@ -1,6 +1,8 @@
 //! Many threads of this process that import the same memory at the same time.
 
+use crate::race::Chase;
 use crate::{NotOk, TestChild, pattern, same, word};
+use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc::{Error, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc};
 use std::collections::BTreeSet;
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -102,31 +104,29 @@ fn import_and_read(
 pub(crate) fn chase(child: &mut TestChild, words: Words<'_, '_>) -> Result<String, NotOk> {
     let threads: usize = word(words)?;
     let (file, seed): (String, u64) = (word(words)?, word(words)?);
-    let end = Instant::now() + Duration::from_millis(word(words)?);
+    let chase = Chase::of(words)?;
     let ipc = child.ipc()?;
-    let counts = Mutex::new((0_u64, 0_u64));
+    let (right, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let work = || {
-        let (mut right, mut refused) = (0, 0);
-        while Instant::now() < end {
+        while chase.goes_on(count(&right), count(&refused)) {
             let Ok(bytes) = std::fs::read(&file) else {
                 continue;
             };
             let handle = GpuIpcMemHandle::decode(&bytes).map_err(Error::from)?;
             match import_and_read(&ipc, &[handle], &ImportOptions::default(), seed) {
-                Ok(_) => right += 1,
-                Err(NotOk(line)) if line.starts_with("err EXPORT_REVOKED ") => refused += 1,
+                Ok(_) => right.fetch_add(1, Ordering::Relaxed),
+                Err(NotOk(line)) if line.starts_with("err EXPORT_REVOKED ") => {
+                    refused.fetch_add(1, Ordering::Relaxed)
+                }
                 Err(wrong) => return Err(wrong),
-            }
+            };
         }
-        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.0 += right;
-        counts.1 += refused;
         Ok(())
     };
     on_threads(threads, |_| work())?;
     ipc.close_idle_connections();
-    let (right, refused) = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(format!("{right} {refused}"))
+    Ok(format!("{} {}", count(&right), count(&refused)))
 }
 
 fn on_threads(count: usize, work: impl Fn(usize) -> Result<(), NotOk> + Sync) -> Result<(), NotOk> {

@@ -72,19 +72,24 @@ pub(crate) fn close_all(replace: bool) -> Result<Vec<RawFd>, NotOk> {
         *number > 2 && (link.starts_with("socket:") || link.starts_with("pipe:"))
     };
     let numbers: Vec<RawFd> = numbers.filter(ours).collect();
-    let zero = File::open("/dev/zero").map_err(|_| NotOk::from("/dev/zero"))?;
     for number in &numbers {
-        // What a program may do to a library in it, and what is tested here: the numbers are
-        // the broker's, whose code must look before it uses them.
         if replace {
-            // SAFETY: two numbers; what is closed by it is said above.
-            unsafe { libc::dup2(zero.as_raw_fd(), *number) };
+            self::replace(*number)?;
         } else {
-            // SAFETY: as above.
+            // SAFETY: as in `replace`.
             unsafe { libc::close(*number) };
         }
     }
     Ok(numbers)
+}
+
+/// /dev/zero comes under this number.
+pub(crate) fn replace(number: RawFd) -> Result<(), NotOk> {
+    let zero = File::open("/dev/zero").map_err(|_| NotOk::from("/dev/zero"))?;
+    // SAFETY: two numbers. What a program may do to a library in it, and what is tested
+    // here: the number is the library's, whose code must look before it uses it.
+    unsafe { libc::dup2(zero.as_raw_fd(), number) };
+    Ok(())
 }
 
 /// Whether /dev/zero is still under all of these, here and in a forked child.

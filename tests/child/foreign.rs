@@ -2,14 +2,14 @@
 //! export has ended.
 #![allow(unsafe_code)]
 
-use crate::race::publish;
+use crate::race::{is_over, publish};
 use crate::{NotOk, TestChild, pattern, word};
 use gpuipc::sys::{
     ALLOCATION_TYPE_PINNED, CuMemAccessDesc, CuMemAllocationProp, CuMemLocation, CuResult,
     CuStream, access, handle_type, location,
 };
 use gpuipc::{Buffer, Driver, Error, ExportOptions, Memory};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const LEN: usize = 2 << 20;
 
@@ -56,14 +56,13 @@ pub(crate) fn fleeting(
     words: &mut std::str::SplitWhitespace<'_>,
 ) -> Result<String, NotOk> {
     let (file, seed): (String, u64) = (word(words)?, word(words)?);
-    let end = Instant::now() + Duration::from_millis(word(words)?);
     let (ipc, driver) = (child.ipc()?, child.driver);
     // Keeps a context, and the broker.
     let anchor = Buffer::new(driver, 0, Memory::VmmFd, LEN)?;
     let _kept = anchor.export(&ipc, 0, LEN, &ExportOptions::default())?;
     let start = pattern(seed, 0, 4096);
     let mut rounds = 0_u64;
-    while Instant::now() < end {
+    while !is_over(&file) {
         let ptr = allocate(driver)?;
         // SAFETY: the memory was allocated just now.
         unsafe { driver.memcpy_htod(ptr, &start) }.map_err(Error::from)?;

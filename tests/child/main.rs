@@ -14,7 +14,7 @@
 //! | `at-once THREADS ROUNDS SEED HANDLE[/HANDLE..] OPTIONS..` | `ok LEAST MOST`: in each round all threads import, read and drop at once; addresses of a round |
 //! | `import-each HANDLE:OPTION ..` | `ok STATUS:MILLISECONDS ..`: each on a thread of its own, the first one a little earlier |
 //! | `lock FILE` | `ok`: the file stays open, and this process has a POSIX lock on it |
-//! | `chase-at-once THREADS FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports on threads of what stands in FILE; only an export that was revoked may refuse |
+//! | `chase-at-once THREADS FILE SEED MILLISECONDS LEAST` | `ok RIGHT REFUSED`: as `chase`, on threads, of what stands in FILE; only an export that was revoked may refuse |
 //! | `device-of MAPPING`, `access MAPPING DEVICE`, `access-at ADDRESS DEVICE`, `uuids` | `ok` and the device, the driver's access flags, the UUIDs of the devices |
 //! | `register ADDRESS LEN TRANSPORTS`, `deserialize HEX OPTIONS..`, `read-registered ID SEED OFFSET` | see `register.rs` |
 //! | `keep-connections`, `close-idle` | `ok`: connections to brokers stay after imports from now on; are closed |
@@ -29,6 +29,7 @@
 //! | `drop buffer\|export\|mapping ID`, `drop-on-thread MAPPING`, `drop-ipc` | `ok` |
 //! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
 //! | `fail SYMBOL NTH CODE TIMES`, `no-faults`, `calls SYMBOL` | `ok` |
+//! | `at SYMBOL NTH kill\|stop PID` | `ok`: before the NTH next use of the driver call that process is killed, or stopped |
 //! | `calls-all` | `ok SYMBOL=USES ..` of every driver call that was used |
 //! | `capture here\|thread FLAGS MODE`, `capture-end`, `synchronize` | `ok` once a stream of device 0 captures, in this thread or one of its own; `ok CODE` of its end, of `cuCtxSynchronize` |
 //! | `context none\|DEVICE`, `current` | `ok` |
@@ -37,13 +38,14 @@
 //! | `room COUNT` | `ok`: fills the table but for so many descriptors |
 //! | `log [panics]`, `log-lines` | keeps warnings, or panics at every line of the broker's thread; `ok` and the warnings |
 //! | `close-sockets [replace]`, `closed-are-mine` | `ok COUNT`: closes the library's sockets and pipes; `ok` and whether what replaced them is still there, in a child too |
+//! | `replace NUMBER` | `ok`: /dev/zero comes under this number of the library's |
 //! | `close-stderr`, `link-of NUMBER` | `ok` and what is under a number |
 //! | `open`, `chdir FOLDER`, `umask MASK` | `ok` |
 //! | `fork-stay` | `ok PID`: a child that neither execs nor ends by itself |
-//! | `churn FILE BUFFER DECOY MILLISECONDS` | `ok ROUNDS` after exporting BUFFER again and again, with DECOY's descriptor at the same number in between |
-//! | `churn-by-exec FILE SEED MILLISECONDS` | `ready`, then `ok ROUNDS`, from the last of many programs: each exports memory, and execs the next |
-//! | `fleeting FILE SEED MILLISECONDS` | `ok ROUNDS` after exporting new memory again and again, unmapped as soon as its export has ended |
-//! | `chase FILE SEED MILLISECONDS` | `ok RIGHT REFUSED`: imports of what stands in FILE |
+//! | `churn FILE BUFFER DECOY` | `ok ROUNDS`, once there is a file FILE.end, after exporting BUFFER again and again, with DECOY's descriptor at the same number in between |
+//! | `churn-by-exec FILE SEED` | `ready`, then `ok ROUNDS` once there is a file FILE.end, from the last of many programs: each exports memory, and execs the next |
+//! | `fleeting FILE SEED` | `ok ROUNDS`, once there is a file FILE.end, after exporting new memory again and again, unmapped as soon as its export has ended |
+//! | `chase FILE SEED MILLISECONDS LEAST` | `ok RIGHT REFUSED`: imports of what stands in FILE, for so long and until LEAST of each were seen |
 //! | `refuse NAME+NAME.. ERRNO` | `ok NAMES`: a seccomp filter on system calls, for good; NAMES are those that this machine has |
 //! | `refuse-pidfd ERRNO` | `ok`: the same on `pidfd_getfd` |
 //! | `stop` | `ok`, and then the process stops (SIGSTOP) |
@@ -69,6 +71,7 @@ mod exporting;
 mod foreign;
 mod importing;
 mod life;
+mod middle;
 mod multicast;
 mod odd;
 mod race;
@@ -443,6 +446,13 @@ impl TestChild {
                 faults::fail(&symbol, nth, gpuipc::sys::CuResult(code), times);
                 Ok(String::new())
             }
+            "at" => {
+                let symbol: String = word(words)?;
+                let nth = word(words)?;
+                let what: String = word(words)?;
+                middle::at(&symbol, nth, &what, word(words)?)?;
+                Ok(String::new())
+            }
             "no-faults" => {
                 faults::clear();
                 Ok(String::new())
@@ -508,6 +518,12 @@ impl TestChild {
                 let count = numbers.len();
                 self.closed.extend(numbers);
                 Ok(count.to_string())
+            }
+            "replace" => {
+                let number = word(words)?;
+                disturb::replace(number)?;
+                self.closed.push(number);
+                Ok(String::new())
             }
             "closed-are-mine" => Ok(disturb::are_there(&self.closed).to_string()),
             "close-stderr" => {

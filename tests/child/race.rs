@@ -4,7 +4,7 @@
 
 use crate::{NotOk, TestChild, pattern, same, word};
 use gpuipc::{Buffer, Driver, Error, ExportOptions, GpuIpcMemHandle, ImportOptions, Memory};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 type Words<'a, 'b> = &'a mut std::str::SplitWhitespace<'b>;
 
@@ -13,6 +13,34 @@ pub(crate) fn publish(file: &str, handle: &GpuIpcMemHandle) -> Result<(), NotOk>
     let temporary = format!("{file}.new");
     std::fs::write(&temporary, handle.encode()).map_err(|_| NotOk::from("write"))?;
     std::fs::rename(&temporary, file).map_err(|_| NotOk::from("rename"))
+}
+
+/// Whether the other side has seen enough.
+pub(crate) fn is_over(file: &str) -> bool {
+    std::path::Path::new(&format!("{file}.end")).exists()
+}
+
+/// How long an importer goes on: for its time, and until it has seen each outcome often
+/// enough. How fast that comes the machine says, so there is a lot of time for it.
+pub(crate) struct Chase {
+    end: Instant,
+    least: u64,
+}
+
+impl Chase {
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    pub(crate) fn of(words: Words<'_, '_>) -> Result<Self, NotOk> {
+        Ok(Self {
+            end: Instant::now() + Duration::from_millis(word(words)?),
+            least: word(words)?,
+        })
+    }
+
+    pub(crate) fn goes_on(&self, right: u64, refused: u64) -> bool {
+        let now = Instant::now();
+        now < self.end || right.min(refused) < self.least && now < self.end + Self::PATIENCE
+    }
 }
 
 /// Exports a buffer, revokes it, puts another allocation's descriptor at the
@@ -24,10 +52,9 @@ pub(crate) fn churn(child: &mut TestChild, words: Words<'_, '_>) -> Result<Strin
         (buffer.device_ptr(), buffer.len())
     };
     let decoy = child.buffer(words)?.device_ptr();
-    let end = Instant::now() + Duration::from_millis(word(words)?);
     let ipc = child.ipc()?;
     let mut rounds = 0_u64;
-    while Instant::now() < end {
+    while !is_over(&file) {
         // SAFETY: the child's buffer, which lives as long as the command runs.
         let exported = unsafe { ipc.export(ptr, len, &ExportOptions::default()) }?;
         publish(&file, &exported.handles()[0])?;
@@ -75,22 +102,13 @@ fn fork_for_a_moment() {
     }
 }
 
-/// What one program leaves to the next: file, seed, end in milliseconds since
-/// 1970, rounds so far.
+/// What one program leaves to the next: file, seed, rounds so far.
 const BATON: &str = "GPUIPC_TEST_CHURN";
-
-fn milliseconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
-}
 
 /// Starts the chain of programs.
 pub(crate) fn churn_by_exec(words: Words<'_, '_>) -> Result<NotOk, NotOk> {
-    let (file, seed, for_ms): (String, u64, u64) = (word(words)?, word(words)?, word(words)?);
-    Ok(pass_on(&format!(
-        "{file} {seed} {} 0",
-        milliseconds() + for_ms
-    )))
+    let (file, seed): (String, u64) = (word(words)?, word(words)?);
+    Ok(pass_on(&format!("{file} {seed} 0")))
 }
 
 fn pass_on(baton: &str) -> NotOk {
@@ -108,14 +126,14 @@ pub(crate) fn go_on(child: &mut TestChild) -> Option<u64> {
     let mut words = baton.split_whitespace();
     let file = words.next()?;
     let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
-    let [seed, end, rounds] = numbers.as_slice() else {
+    let [seed, rounds] = numbers.as_slice() else {
         return None;
     };
-    if milliseconds() >= *end {
+    if is_over(file) {
         return Some(*rounds);
     }
     let exported = export_beside_a_decoy(child, file, *seed, *rounds);
-    let next = format!("{file} {seed} {end} {}", rounds + 1);
+    let next = format!("{file} {seed} {}", rounds + 1);
     // The descriptors close with the exec; the next program's take their numbers.
     let NotOk(why) = match exported {
         Ok(_kept) => pass_on(&next),
@@ -160,10 +178,10 @@ fn export_beside_a_decoy(
 /// pattern with this seed.
 pub(crate) fn chase(child: &mut TestChild, words: Words<'_, '_>) -> Result<String, NotOk> {
     let (file, seed): (String, u64) = (word(words)?, word(words)?);
-    let end = Instant::now() + Duration::from_millis(word(words)?);
+    let chase = Chase::of(words)?;
     let ipc = child.ipc()?;
     let (mut right, mut refused) = (0_u64, 0_u64);
-    while Instant::now() < end {
+    while chase.goes_on(right, refused) {
         let Ok(bytes) = std::fs::read(&file) else {
             continue;
         };

@@ -1,6 +1,6 @@
 //! Eight threads of one process on the same handles.
 
-use crate::Pair;
+use crate::{Pair, end_race};
 use gpuipc_core::GpuIpcMemHandle;
 use gpuipc_tests::{TestChild, to_hex};
 
@@ -40,7 +40,7 @@ fn rounds() -> u64 {
     }
 }
 
-/// How long the exporter goes on, in milliseconds.
+/// How long a race lasts at least, in milliseconds.
 fn milliseconds() -> u64 {
     if gpuipc_tests::on_real_gpu() {
         20_000
@@ -115,9 +115,10 @@ fn an_exporter_that_exports_and_drops_the_same_memory_disturbs_no_thread() {
         let ranges = ranges(&mut pair.exporter, buffer);
         let before = warm(&mut pair.importer, &ranges[0]);
         let exporter = pair.exporter.state();
-        let churn = format!("churn {file} {buffer} {decoy} {}", milliseconds() / 4);
+        let churn = format!("churn {file} {buffer} {decoy}");
         pair.exporter.send(&churn);
         one_mapping_a_round(&mut pair.importer, &ranges, symbols);
+        end_race(file);
         assert!(pair.exporter.answer(&churn).starts_with("ok "));
         pair.importer.returns_to(&before);
         pair.exporter.returns_to(&exporter);
@@ -137,9 +138,9 @@ fn threads_that_import_what_is_revoked_and_exported_anew_see_the_bytes_or_a_refu
         let before = warm(&mut pair.importer, &handle);
         pair.exporter.ok(&format!("drop export {export}"));
         let exporter = pair.exporter.state();
-        let churn = format!("churn {file} {buffer} {decoy} {}", milliseconds());
+        let churn = format!("churn {file} {buffer} {decoy}");
         pair.exporter.send(&churn);
-        let chase = format!("chase-at-once {THREADS} {file} {SEED} {}", milliseconds());
+        let chase = format!("chase-at-once {THREADS} {file} {SEED} {} 1", milliseconds());
         let answer = pair.importer.ok_after_long(&chase);
         let counts: Vec<u64> = answer
             .split(' ')
@@ -147,6 +148,7 @@ fn threads_that_import_what_is_revoked_and_exported_anew_see_the_bytes_or_a_refu
             .collect();
         println!("{memory}: right and refused: {counts:?}");
         assert!(counts.iter().all(|count| *count > 0), "no race: {answer}");
+        end_race(file);
         assert!(pair.exporter.answer(&churn).starts_with("ok "));
         pair.importer.returns_to(&before);
         pair.exporter.returns_to(&exporter);

@@ -1,6 +1,6 @@
 //! Who may go first, and what is left then.
 
-use crate::{PROGRAM, Pair, child};
+use crate::{PROGRAM, Pair, child, end_race};
 use gpuipc_tests::{Scratch, TestChild, on_real_gpu, skip, to_hex};
 use std::time::{Duration, Instant};
 
@@ -187,8 +187,8 @@ fn memory_may_be_unmapped_as_soon_as_its_export_has_ended_whoever_is_asking() {
     let file = file.to_str().expect("a plain path");
     // CUDA takes seconds to start in each process.
     let milliseconds = if on_real_gpu() { 20_000 } else { 3000 };
-    let fleeting = format!("fleeting {file} 96 {milliseconds}");
-    let chase = format!("chase {file} 96 {milliseconds}");
+    let fleeting = format!("fleeting {file} 96");
+    let chase = format!("chase {file} 96 {milliseconds} 1");
     let mut importers = [(); 2].map(|()| child(&scratch));
     // For its own copies.
     exporter.ok("context 0");
@@ -204,6 +204,7 @@ fn memory_may_be_unmapped_as_soon_as_its_export_has_ended_whoever_is_asking() {
         right += counts.next().expect("a count").expect("a number");
     }
     assert!(right > 0, "no race");
+    end_race(file);
     let answer = exporter.answer(&fleeting);
     println!("rounds: {answer}");
     assert!(answer.starts_with("ok "), "{answer}");

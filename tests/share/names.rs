@@ -305,6 +305,75 @@ fn a_full_backlog_of_one_name_hides_no_other_name() {
 }
 
 #[test]
+fn a_name_that_another_process_took_after_the_exporter_s_end_is_not_waited_for() {
+    let scratch = Scratch::new();
+    let mut exporter = crate::child(&scratch);
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let name = format!("gpuipc-{}", handle.ticket().expect("a ticket").endpoint);
+    exporter.kill();
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+    let _full = full_socket(&address);
+    let mut importer = crate::child(&scratch);
+    let start = Instant::now();
+    for handle in [handle, by_broker_alone(&handle)] {
+        let refused = importer.import_refused(&handle, "timeout=30000");
+        assert_eq!(refused.status, "EXPORTER_GONE", "{refused:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn folders_of_very_many_users_do_not_outlast_the_deadline() {
+    // The emulated GPU must stay in sight: it lies elsewhere here.
+    let folder = std::env::temp_dir().join(format!("gpuipc-many-{}", std::process::id()));
+    let works = std::process::Command::new("unshare")
+        .args([
+            "--mount",
+            "--net",
+            "sh",
+            "-c",
+            "mount -t tmpfs none /dev/shm",
+        ])
+        .output();
+    if !works.is_ok_and(|output| output.status.success()) {
+        return skip("a tmpfs in a mount namespace needs root");
+    }
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let scratch = Scratch::new();
+    let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
+        command.env("GPUIPC_EMULATED_DIR", &folder);
+    });
+    let (buffer, _) = exporter.alloc("vmm-fd", LEN);
+    let (_, handle) = exporter.export(buffer, 0, LEN);
+    let script = format!(
+        "mount -t tmpfs none /dev/shm && cd /dev/shm && \
+         seq -f gpuipc-%.0f 100001 120000 | xargs mkdir && exec {PROGRAM}"
+    );
+    let mut importer = TestChild::start_with("unshare", &scratch, |command| {
+        command
+            .args(["--mount", "--net", "sh", "-c", &script])
+            .env("GPUIPC_EMULATED_DIR", &folder);
+    });
+    let hex = gpuipc_tests::to_hex(&by_broker_alone(&handle).encode());
+    let mut import = |timeout| {
+        let start = Instant::now();
+        let refused = importer.err(&format!("import-trusting-all {hex} timeout={timeout}"));
+        (refused.attempts, start.elapsed())
+    };
+    // All of them are looked into, if there is time.
+    let (attempts, _) = import(60_000);
+    assert_eq!(attempts, ["PosixFd/broker-connect/BrokerUnreachable"]);
+    // In a millisecond nobody looks into so many.
+    let (attempts, _) = import(1);
+    assert_eq!(attempts, ["PosixFd/broker-connect/TimedOut"]);
+    let (_, took) = import(100);
+    assert!(took < Duration::from_secs(3), "took {took:?}");
+    drop((exporter, importer));
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[test]
 fn a_relative_folder_is_the_one_of_the_start() {
     let scratch = Scratch::new();
     let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {

@@ -2,8 +2,9 @@
 //! started, exec, the process's end, a full table of descriptors.
 
 use crate::{PROGRAM, Pair, child};
-use gpuipc_tests::{Scratch, TestChild, forge};
+use gpuipc_tests::{Scratch, TestChild, by_broker_alone, forge, to_hex};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const LEN: u64 = 2 << 20;
 
@@ -38,7 +39,7 @@ fn a_program_that_is_started_inherits_no_descriptor() {
     for side in [&mut pair.exporter, &mut pair.importer] {
         let pid: i32 = side.ok("spawn-sleep").parse().expect("a pid");
         // The kernel closes them a moment after the exec has returned here.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
         // What the test itself was started with is not the library's.
         let ours: Vec<String> = files
@@ -161,12 +162,45 @@ fn an_exporter_with_a_full_table_serves_again_once_there_is_room() {
         .importer
         .import_refused(&by_broker_alone, "timeout=500");
     assert_eq!(refused.attempts, ["PosixFd/broker-request/TimedOut"]);
-    // Where the number leads to it, a busy broker is no matter.
-    let mem = pair.importer.import(&handle, "timeout=500");
+    // Where the number leads to it, a busy broker is no matter, nor takes the whole time.
+    let start = Instant::now();
+    let mem = pair.importer.import(&handle, "timeout=60000");
+    assert!(start.elapsed() < Duration::from_secs(20));
     pair.importer.ok(&format!("read {} 3 0", mem.id));
+    // Where it does not, the broker is waited for all the same.
+    let mut without_pidfd = child(&pair.scratch);
+    without_pidfd.ok(&format!("refuse-pidfd {}", libc::EPERM));
+    let import = format!("import {} timeout=60000", to_hex(&handle.encode()));
+    without_pidfd.send(&import);
+    std::thread::sleep(Duration::from_secs(1));
     pair.exporter.ok("free-fds");
+    let answer = without_pidfd.answer(&import);
+    assert!(answer.starts_with("ok "), "{answer}");
     let mem = pair.importer.import(&by_broker_alone, "");
     pair.importer.ok(&format!("read {} 3 0", mem.id));
+}
+
+#[test]
+fn a_descriptor_that_the_program_closed_is_made_anew_and_no_file_of_its_own_is_sent() {
+    let mut pair = Pair::new();
+    for memory in ["vmm-fd", "pool"] {
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        pair.exporter.ok(&format!("fill {buffer} 4"));
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
+        let number = handle.ticket().and_then(|ticket| ticket.fd);
+        let number = number.expect("it is kept open");
+        pair.exporter.ok(&format!("replace {number}"));
+        let handle = by_broker_alone(&handle);
+        if memory == "pool" {
+            let refused = pair.importer.import_refused(&handle, "");
+            assert_eq!(refused.attempts, ["PosixFd/broker-request/NoDescriptor"]);
+        } else {
+            let mem = pair.importer.import(&handle, "");
+            pair.importer.ok(&format!("read {} 4 0", mem.id));
+        }
+        pair.exporter.ok(&format!("drop export {export}"));
+        assert_eq!(pair.exporter.ok("closed-are-mine"), "true");
+    }
 }
 
 #[test]

@@ -16,6 +16,13 @@ mod scratch;
 #[derive(Debug)]
 pub struct Readme;
 
+/// The Rust of the pages in `docs`, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/memory.md")]
+#[doc = include_str!("../../docs/multicast.md")]
+#[derive(Debug)]
+pub struct Pages;
+
 pub use child::{Imported, Refused, TestChild, stop};
 pub use handles::{LEGACY_SEED, VMM_SEED, all_types, by_broker_alone, out_of_reach};
 pub use scratch::{ForEveryone, Scratch};

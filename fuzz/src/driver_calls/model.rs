@@ -9,6 +9,8 @@ use gpuipc::{
 };
 use gpuipc_emulated::counters::{self, Counters};
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
 
 /// Objects of each kind at once.
 const PLACES: usize = 4;
@@ -25,9 +27,15 @@ pub(super) struct Own {
     written: BTreeMap<usize, u8>,
 }
 
+/// What is exported of one allocation, as long as any export of it is there: whether the
+/// driver's reference to it was made for sure, without faults.
+type Piece = Rc<bool>;
+
 /// An exported range of it.
 pub(super) struct Export {
     exported: Exported,
+    /// With the numbers of its allocations.
+    pieces: Vec<(usize, Piece)>,
     pub(super) of: usize,
     pub(super) is_vmm: bool,
     pub(super) start: usize,
@@ -40,6 +48,7 @@ pub(super) enum Import {
         mem: GpuIpcMem,
         of: usize,
         start: usize,
+        pieces: Vec<Weak<bool>>,
     },
     /// Of the other process's memory with this number.
     Other {
@@ -62,11 +71,6 @@ pub(super) struct World {
     pub(super) is_faulty: bool,
     /// Exports and imports that worked, and that did not.
     pub(super) counted: (usize, usize),
-}
-
-/// By the imported address of own memory only that of `cuMemCreate` is copied, while it is exported.
-fn may_be_refused(op: Op, error: &Error) -> bool {
-    op.bits & 1 != 0 && matches!(error, Error::Unsupported { .. })
 }
 
 impl World {
@@ -142,12 +146,20 @@ impl World {
                 let result = own.buffer.write(offset, &bytes);
                 (own, offset, result)
             }
-            (_, Some(Import::Own { mem, of, start })) => {
+            (
+                _,
+                Some(Import::Own {
+                    mem,
+                    of,
+                    start,
+                    pieces,
+                }),
+            ) => {
                 let live = self.own.iter_mut().flatten().find(|own| own.id == *of);
                 let Some(own) = live else { return };
                 let offset = block(op, mem.len());
                 let result = mem.write(offset, &bytes);
-                if is_left_to_owner(own, &result) {
+                if is_left_to_owner(own, pieces, &result) {
                     return;
                 }
                 (own, start + offset, result)
@@ -157,7 +169,7 @@ impl World {
         };
         match result {
             Ok(()) => drop(own.written.insert(offset / BLOCK, value)),
-            Err(error) => assert!(self.is_faulty || may_be_refused(op, &error), "{error}"),
+            Err(error) => assert!(self.is_faulty, "{error}"),
         }
     }
 
@@ -170,12 +182,20 @@ impl World {
                 let offset = block(op, own.buffer.len());
                 (own, offset, own.buffer.read(offset, &mut bytes))
             }
-            (_, Some(Import::Own { mem, of, start })) => {
+            (
+                _,
+                Some(Import::Own {
+                    mem,
+                    of,
+                    start,
+                    pieces,
+                }),
+            ) => {
                 let live = self.own.iter().flatten().find(|own| own.id == *of);
                 let Some(own) = live else { return };
                 let offset = block(op, mem.len());
                 let result = mem.read(offset, &mut bytes);
-                if is_left_to_owner(own, &result) {
+                if is_left_to_owner(own, pieces, &result) {
                     return;
                 }
                 (own, start + offset, result)
@@ -191,7 +211,7 @@ impl World {
         match (result, own.written.get(&(offset / BLOCK))) {
             (Ok(()), Some(value)) => assert_eq!(bytes, [*value; BLOCK]),
             (Ok(()), None) => {}
-            (Err(error), _) => assert!(self.is_faulty || may_be_refused(op, &error), "{error}"),
+            (Err(error), _) => assert!(self.is_faulty, "{error}"),
         }
     }
 
@@ -207,10 +227,12 @@ impl World {
         let options = ExportOptions::default();
         match own.buffer.export(&self.ipc, start, len, &options) {
             Ok(exported) => {
+                let pieces = self.pieces(own, start..start + len);
                 let lengths = exported.handles().iter().map(GpuIpcMemHandle::length);
                 assert_eq!(lengths.sum::<u64>(), len as u64);
                 self.exports[at] = Some(Export {
                     exported,
+                    pieces,
                     of: own.id,
                     is_vmm: !matches!(own.memory, Memory::CudaMalloc | Memory::Pool),
                     start,
@@ -223,6 +245,27 @@ impl World {
                 self.count(false);
             }
         }
+    }
+
+    /// What an export of this range has exported: what another one has already, if there is
+    /// one.
+    fn pieces(&self, own: &Own, range: Range<usize>) -> Vec<(usize, Piece)> {
+        let size = match own.memory {
+            Memory::Segments => PIECE,
+            _ => own.buffer.len(),
+        };
+        let known = |number| {
+            let of = self
+                .exports
+                .iter()
+                .flatten()
+                .filter(|export| export.of == own.id);
+            let mut pieces = of.flat_map(|export| &export.pieces);
+            pieces.find(|(known, _)| *known == number).cloned()
+        };
+        (range.start / size..range.end.div_ceil(size))
+            .map(|number| known(number).unwrap_or_else(|| (number, Rc::new(!self.is_faulty))))
+            .collect()
     }
 
     /// The original pointer, as long as the memory is there.
@@ -244,7 +287,14 @@ impl World {
                     (export.len, Used::SameProcess)
                 );
                 let of = export.of;
-                self.imports[at] = Some(Import::Own { mem, of, start });
+                let pieces = export.pieces.iter().map(|(_, piece)| Rc::downgrade(piece));
+                let pieces = pieces.collect();
+                self.imports[at] = Some(Import::Own {
+                    mem,
+                    of,
+                    start,
+                    pieces,
+                });
             }
             (Ok(mem), None) => panic!("imported memory that was freed: {mem:?}"),
             (Err(error), own) => assert!(self.is_faulty || own.is_none(), "{error}"),
@@ -311,11 +361,19 @@ fn block(op: Op, len: usize) -> usize {
     op.number as usize % (len / BLOCK) * BLOCK
 }
 
-/// Whether a copy by an import of own memory was refused, as it is once the export has
-/// ended, and always where the memory cannot be mapped twice.
-fn is_left_to_owner(own: &Own, result: &Result<(), Error>) -> bool {
+/// Whether a copy by an import of own memory was refused. Only memory of `cuMemCreate` can be
+/// mapped twice, and only while it is exported: then it must not be refused, else it must.
+fn is_left_to_owner(own: &Own, pieces: &[Weak<bool>], result: &Result<(), Error>) -> bool {
     let is_refused = matches!(result, Err(Error::Unsupported { .. }));
     let is_vmm = !matches!(own.memory, Memory::CudaMalloc | Memory::Pool);
-    assert!(is_vmm || result.is_err(), "copied what nothing keeps");
+    let exported: Option<Vec<Piece>> = pieces.iter().map(Weak::upgrade).collect();
+    match exported.filter(|_| is_vmm) {
+        None => assert!(is_refused, "copied what nothing keeps: {result:?}"),
+        Some(pieces) if pieces.iter().all(|piece| **piece) => {
+            assert!(!is_refused, "refused what is exported: {result:?}");
+        }
+        // Without a reference it cannot be mapped.
+        Some(_) => {}
+    }
     is_refused
 }

@@ -1,5 +1,5 @@
-//! Why multicast does not work here: the stage, the code, what it means; and which
-//! member of a team is at fault.
+//! Why multicast does not work: the stage, the code, its meaning, and which member of a
+//! team failed.
 
 use crate::attempt::{Code, reasons};
 use crate::error::Error;

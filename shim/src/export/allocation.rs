@@ -1,5 +1,5 @@
-//! What lies at a pointer: the allocation around it and the ways in which it can
-//! be shared, as the driver's attributes say.
+//! The allocation at a pointer, and the types by which it can be shared, from the
+//! driver's attributes.
 
 #![allow(unsafe_code)]
 

@@ -1,9 +1,8 @@
-//! The descriptor behind an export: kept open from the export on, made when
-//! somebody asks, or a pool's.
+//! The descriptor of an export: kept open, made on demand, or the descriptor of a pool.
 //!
-//! A descriptor that is kept open can be fetched by its number where the broker
-//! cannot be reached, and costs a place in the process's table. So a process
-//! keeps a bounded number of them, and makes the others when they are asked for.
+//! A descriptor that is kept open can be fetched by its number without the broker, but
+//! takes a place in the process's table of open files. So a process keeps a bounded
+//! number of them open, and makes the others when an importer asks.
 
 use crate::export::shared_pool::SharedPool;
 use crate::fd::broker::Given;
@@ -11,7 +10,7 @@ use crate::gpu::driver::{self, AllocationHandle};
 use crate::process::private_fd::PrivateFd;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::{Resource, getrlimit};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Most descriptors that a process keeps open for its exports, whatever its limit.
@@ -96,16 +95,21 @@ impl Descriptor {
         &self,
         reference: Option<&AllocationHandle>,
     ) -> driver::Result<Option<Given<'_>>> {
-        match (self, reference) {
-            (Self::OnDemand, Some(handle)) => handle.export_fd().map(Given::Owned).map(Some),
-            _ => Ok(self.kept().map(Given::Borrowed)),
+        match (self, self.kept(), reference) {
+            (_, Some(fd), _) => Ok(Some(Given::Borrowed(fd))),
+            // Also in the place of a kept one that the program has closed.
+            (Self::OnDemand | Self::Kept(_), None, Some(handle)) => {
+                handle.export_fd().map(Given::Owned).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 
+    /// One that is kept open, unless its number is another file's by now.
     fn kept(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::None | Self::OnDemand => None,
-            Self::Kept(kept) => Some(kept.fd.as_fd()),
+            Self::Kept(kept) => kept.fd.there(),
             Self::Pool(pool) => pool.fd(),
         }
     }

@@ -1,8 +1,8 @@
-//! Exports: what an exporter holds for one allocation while any of its handles
-//! is exported, and the live registry of them.
+//! What an exporter holds for one exported allocation, and the registry of live
+//! exports.
 //!
-//! The registry is the only thing that gives a pointer of this process to an
-//! importer in this process; the bytes of a handle never do.
+//! Only this registry gives a pointer of this process to an importer in this process.
+//! The bytes of a handle never do.
 
 use crate::attempt::Attempt;
 use crate::error::Error;

@@ -1,5 +1,5 @@
-//! Exporting an allocation: every handle that it and the options allow,
-//! by trial, never by guess.
+//! Makes every handle of an allocation that the allocation and the options allow. It
+//! tries each one and does not guess.
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::error::{Error, MemoryKind, NotExportable};

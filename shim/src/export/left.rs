@@ -1,7 +1,7 @@
-//! Exports that nobody holds: they live until their memory is gone or the process ends.
+//! Exports without an owner. They live until their memory is freed or the process ends.
 //!
-//! The driver tells nobody of a free. So each export looks whether the memory of a few of
-//! them is still there, one after the other, and ends those whose memory is not.
+//! The driver does not report a free. So each new export checks whether the memory of a
+//! few of these exports is still there, and revokes those whose memory is gone.
 
 use super::exported_allocation::{ExportShare, Key};
 use crate::process::identity;

@@ -1,5 +1,5 @@
-//! Export: from a device pointer to handles with every type of sharing that the
-//! memory allows, one handle for each allocation that the bytes lie in.
+//! Export: from a device pointer to handles with every type that the memory allows. The
+//! range gets one handle for each allocation that it touches.
 
 #![allow(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! What is exported, found by a key, for as long as somebody holds it.
+//! Values that are found by a key while somebody holds them.
 //!
-//! With the last holder a value can no longer be found, even while somebody who had
-//! found it before still uses it.
+//! After the last holder has dropped a value it cannot be found any more, even while
+//! somebody who found it before still uses it.
 
 use crate::process::sync::{Mutex, MutexGuard};
 use core::hash::Hash;

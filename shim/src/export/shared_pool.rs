@@ -1,4 +1,4 @@
-//! An exported memory pool: exported once, however many of its pointers are.
+//! An exported memory pool. It is exported once for all exported pointers in it.
 
 use crate::attempt::Attempt;
 use crate::gpu::driver::Driver;
@@ -7,7 +7,7 @@ use crate::sys::{CuDevicePtr, CuMemPool, pointer_attribute};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuipc_core::{Endpoint, TypeFlags};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What importers need of a pool. Dropped with the last export in it.
@@ -43,9 +43,9 @@ impl SharedPool {
         }
     }
 
-    /// The pool's descriptor.
+    /// The pool's descriptor, unless its number is another file's by now.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.fd.as_ref().map(AsFd::as_fd)
+        self.fd.as_ref().and_then(PrivateFd::there)
     }
 
     /// An allocation in it is exported.

@@ -1,17 +1,17 @@
-//! The export table: a sealed page in the exporter that says which of its descriptors
-//! are exported, for importers that fetch a descriptor by its number.
+//! The export table: a sealed page in the exporter that lists its exported descriptors,
+//! for importers that fetch a descriptor by number.
 //!
-//! A number alone proves nothing: it may be closed and be another file's by the
-//! time somebody fetches it. So each export with a descriptor has a slot here that
-//! holds its token and that number from before the handle exists until before the
-//! descriptor is closed. Who fetches the descriptor first, then the export table anew (the same
-//! inode, at the same number, so no `exec` came between), and finds the token in
-//! the slot, knows that the number meant the exported descriptor at the time of
-//! the fetch.
+//! A number alone proves nothing: the descriptor may have been closed, and the number
+//! may belong to another file when it is fetched. So each export with a descriptor has
+//! a slot in the table. The slot holds the token and the number from before the handle
+//! exists until before the descriptor is closed. An importer fetches the descriptor
+//! first and the table second, and checks that the table has the same inode at the same
+//! number, so that no `exec` happened in between. If the slot then holds the token, the
+//! number meant the exported descriptor when it was fetched.
 //!
-//! The page is a memfd with the seals SHRINK, GROW, FUTURE_WRITE and SEAL: a
-//! fetched descriptor is the same open file, and must not let anyone but the
-//! owner, through the mapping made before, write to it.
+//! The page is a memfd with the seals SHRINK, GROW, FUTURE_WRITE and SEAL. A fetched
+//! descriptor is the same open file, so the seals keep everybody but the owner from
+//! writing to it. The owner writes through a mapping that it made before.
 #![allow(unsafe_code)]
 
 use crate::error::Error;

@@ -1,5 +1,5 @@
-//! Descriptors from process to process: the broker on either side, a process's
-//! descriptors by their number, and the table that says which of them are exported.
+//! Descriptors between processes: both sides of the broker, descriptors by number, and
+//! the export table that lists the exported ones.
 
 pub(crate) mod broker;
 pub(crate) mod export_table;

@@ -1,14 +1,15 @@
-//! Fetching an exporter's descriptor by its number (`pidfd_getfd`, Linux 5.6): a few
-//! system calls, where a request to the broker wakes another process.
+//! Fetches an exporter's descriptor by its number (`pidfd_getfd`, Linux 5.6). This
+//! takes a few system calls and, unlike a request to the broker, does not wake the
+//! exporter.
 //!
-//! The kernel allows this to whoever may ptrace the exporter. Nothing here asks
-//! for that right: where it is refused, the broker is asked, and where that cannot
+//! The kernel allows it to processes that may ptrace the exporter. The library does not
+//! ask for that right. If the kernel refuses, the broker is asked. If the broker cannot
 //! be reached either, the refusal is a failed attempt.
 //!
-//! A handle may be forged, and a fetched descriptor has to be closed: a close can wait
-//! for ever, and it ends this process's POSIX locks on that file. So nothing is fetched
-//! but a file of the export table's name, and what an export table of a trusted user's process says is
-//! exported.
+//! A handle may be forged, and every fetched descriptor must be closed. A close can
+//! block for ever, and it drops the POSIX locks of this process on the file. So only
+//! two descriptors are ever fetched: a file with the name of an export table, and one
+//! that the export table of a trusted user's process lists.
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::fd::broker::trusts_user;

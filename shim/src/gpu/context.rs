@@ -1,5 +1,5 @@
-//! Contexts: what a call needs is pushed for its time, and the caller's current
-//! context is as it was afterwards, on every path.
+//! CUDA contexts. A call that needs a context pushes it and pops it, on every path, so
+//! that the caller's current context does not change.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Owners of device memory, which an export can keep.
+//! Owners of device memory that an export can keep.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The driver's references to VMM allocations, each released on drop.
+//! References to VMM allocations. Each is released on drop.
 
 #![allow(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! A pool imported from another process and the pointers in it, each an object that is
-//! given back by its last user.
+//! A pool imported from another process, and the pointers in it. The last user of each
+//! one frees it.
 //!
-//! The driver does not count: a pool that is imported again gives the same
-//! `CUmemoryPool`, a pointer the same address, and the first `cuMemFree` ends
-//! it for everybody (seen on an H200, driver 580). So objects here are kept by what the
-//! driver answered, not by the bytes that led to it.
+//! The driver does not count imports: a second import of a pool returns the same
+//! `CUmemoryPool`, a second import of a pointer the same address, and the first
+//! `cuMemFree` ends it for everybody (seen on an H200, driver 580). So these objects
+//! are keyed by what the driver returned, not by the bytes that led to it.
 
 #![allow(unsafe_code)]
 

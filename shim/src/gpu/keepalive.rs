@@ -1,11 +1,11 @@
-//! A descriptor that makes all others cheap.
+//! The keepalive descriptor, which makes exports cheap.
 //!
-//! The driver's export of a descriptor costs 23 us and its close 9 us while the
-//! process has another exported descriptor of VMM memory open; without one the
-//! first export costs 580 us and the close of the last one 545 us (measured on an
-//! H200, driver 580: `tests/gpu/records/2026-11-30-h200-export-cost.txt`). So a process that
-//! exports and revokes now and then keeps one open that is of nobody's memory:
-//! the smallest allocation on a host NUMA node, 2 MiB, which takes none of the GPU's.
+//! An export of a descriptor costs 23 us and its close 9 us while the process has
+//! another exported descriptor of VMM memory open. Without one, the first export costs
+//! 580 us and the last close 545 us (H200, driver 580:
+//! `tests/gpu/records/2026-11-30-h200-export-cost.txt`). So a process that exports only
+//! now and then can keep one descriptor open, of the smallest allocation on a host NUMA
+//! node: 2 MiB of host memory and no GPU memory.
 
 use crate::gpu::driver::{AllocationHandle, Driver, Result};
 use crate::process::private_fd::PrivateFd;

@@ -1,5 +1,5 @@
-//! What the importer maps, step by step. Each step is an object that undoes
-//! itself, so that a failure anywhere undoes exactly what was done before it.
+//! The steps of a mapping. Each step is an object that undoes itself on drop, so a
+//! failure undoes exactly the steps before it.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What the driver gives, undone on drop: contexts, references, reservations, mappings.
-//! Knows CUDA, no handles.
+//! Objects of the driver that undo themselves on drop: contexts, references,
+//! reservations, mappings. These modules call CUDA and know no handles.
 
 pub(crate) mod context;
 pub(crate) mod device_memory;

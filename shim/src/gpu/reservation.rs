@@ -1,4 +1,4 @@
-//! Address space without memory, and places in it.
+//! Reserved address space, and addresses in it to map memory at.
 
 #![allow(unsafe_code)]
 

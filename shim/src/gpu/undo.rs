@@ -1,5 +1,5 @@
-//! What happens when giving something back fails: nothing can be done, so it is
-//! said in the log. A destructor never panics.
+//! Failures of cleanup. Nothing can be done about them, so they are logged. A
+//! destructor never panics.
 
 use crate::gpu::driver::{DriverError, Result};
 use crate::sys::CuResult;

@@ -1,12 +1,12 @@
-//! One mapping of a VMM allocation, whatever ranges of it are imported: made once, even
-//! if many threads ask at the same time, and undone by the last range's drop.
+//! The mappings of VMM allocations. All imported ranges of one allocation share one
+//! mapping. It is made once, even if several threads import at the same time, and the
+//! last range's drop unmaps it.
 //!
-//! Two ranges share a mapping if every byte of their handles is equal but for
-//! those that say which part of the allocation they are, and the same devices map
-//! it with the same rights, by importers that trust the same users. So a forged
-//! handle cannot reach an honest one's mapping: it would have to have the honest
-//! one's token. No lock is held during a driver call; who wants what another thread
-//! is mapping waits for that one only.
+//! Two ranges share a mapping if their handles are equal in all bytes except those that
+//! select the range, if the same devices map them with the same access, and if the
+//! importers trust the same users. So a forged handle cannot reach the mapping of a
+//! genuine one: it would need the genuine token. No lock is held during a driver call.
+//! An import waits only for a thread that maps the same allocation.
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::gpu::context;

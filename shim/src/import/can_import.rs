@@ -1,5 +1,5 @@
-//! The question whether handles could be imported here, answered by type with
-//! reasons, without mapping anything.
+//! Whether handles could be imported here, answered by type with reasons, without
+//! mapping anything.
 
 use crate::attempt::{Attempt, Failure, GpuPair, Reason, Step};
 use crate::error::Error;

@@ -1,4 +1,5 @@
-//! Which devices import, and what they and the CPU may do.
+//! The devices that get access to imported memory, and which access they and the CPU
+//! get.
 
 use crate::error::Error;
 use crate::gpu::context;

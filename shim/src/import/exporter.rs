@@ -1,10 +1,10 @@
-//! What an importer wants of the exporter, and the ways to get it.
+//! What an importer needs from the exporter, and the ways to get it.
 //!
-//! The first time the broker is asked: it says whether this user may have the
-//! memory. Once it has answered, a descriptor that the exporter keeps open is
-//! fetched by its number, the shortest way, if the kernel allows that; whatever
-//! does not plainly work goes to the broker again. Where the broker cannot be
-//! reached, the number is the last way.
+//! The first request goes to the broker, which decides whether this user gets the
+//! memory. After the broker has answered, descriptors that the exporter keeps open are
+//! fetched by number, if the kernel allows it. If that fails in any way, the broker is
+//! asked again. If the broker cannot be reached, or does not answer soon, the descriptor is
+//! fetched by number; if that fails, too, a slow broker is asked again until the deadline.
 
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::fd::broker::{self, Answer, Connection, Foreign, Reach};
@@ -19,6 +19,10 @@ use gpuipc_core::{Endpoint, GpuIpcMemHandle, Request, RequestKind, Ticket};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// How long a broker is waited for, at most, where the number may lead to the descriptor.
+const SOON: Duration = Duration::from_millis(500);
 
 /// The process that exported a handle.
 pub(crate) struct Exporter<'a> {
@@ -45,33 +49,65 @@ impl<'a> Exporter<'a> {
             socket_dir: settings.socket_dir.as_deref(),
             trust: &settings.trust,
             kept: ipc.kept_connections(),
+            process: None,
         };
-        Ok(Self {
+        let mut exporter = Self {
             handle,
             ticket,
             own: ipc.identity(),
             reach,
             wait,
-        })
+        };
+        exporter.reach.process = exporter.process_here();
+        Ok(exporter)
     }
 
     /// The memory's descriptor. A way that failed before another one worked, or
     /// failed, too, is told through `note`.
     pub(crate) fn descriptor(&self, note: &mut dyn FnMut(Failure)) -> Result<Foreign, Failure> {
-        let failure = match self.ask(RequestKind::FetchFd) {
-            Ok(Answer::Fd(fd)) => return Ok(fd),
-            Ok(_) => Failure::refused(Step::BrokerRequest, Reason::BrokerBadReply),
-            Err(failure) => failure,
+        let failure = match self.fd_from_broker(&self.first_wait()) {
+            Err(failure) if may_go_around(failure.reason) && self.ticket.fd.is_some() => failure,
+            answer => return answer,
         };
-        if !may_go_around(failure.reason) || self.ticket.fd.is_none() {
-            return Err(failure);
-        }
-        match self.by_number() {
-            None => Err(failure),
-            Some(fetched) => {
+        let refused = match self.by_number() {
+            Some(Ok(fd)) => {
                 note(failure);
-                fetched
+                return Ok(fd);
             }
+            refused => refused.and_then(Result::err),
+        };
+        let may_come = matches!(failure.reason, Reason::TimedOut | Reason::BrokerBusy)
+            && refused.is_none_or(|refused| refused.reason != Reason::ExporterGone);
+        let failure = if may_come {
+            match self.fd_from_broker(self.wait) {
+                Err(failure) if may_go_around(failure.reason) => failure,
+                answer => return answer,
+            }
+        } else {
+            failure
+        };
+        let Some(refused) = refused else {
+            return Err(failure);
+        };
+        note(failure);
+        Err(refused)
+    }
+
+    fn fd_from_broker(&self, wait: &Wait) -> Result<Foreign, Failure> {
+        match self.ask(RequestKind::FetchFd, wait)? {
+            Answer::Fd(fd) => Ok(fd),
+            _ => Err(Failure::refused(
+                Step::BrokerRequest,
+                Reason::BrokerBadReply,
+            )),
+        }
+    }
+
+    /// How long the broker is waited for before the number is tried.
+    fn first_wait(&self) -> Wait {
+        match self.ticket.fd {
+            Some(_) => self.wait.short(SOON),
+            None => self.wait.clone(),
         }
     }
 
@@ -115,7 +151,7 @@ impl<'a> Exporter<'a> {
             step: Step::Liveness,
             ..failure
         };
-        let failure = match self.ask(RequestKind::CheckMemory) {
+        let failure = match self.ask(RequestKind::CheckMemory, self.wait) {
             Ok(Answer::MemoryUnchanged) => return Ok(Liveness::MemoryUnchanged),
             Ok(Answer::MemoryChanged) => {
                 return Err(Failure::refused(Step::Liveness, Reason::StaleMemory));
@@ -168,7 +204,7 @@ impl<'a> Exporter<'a> {
     /// in this process.
     pub(crate) fn own_pointer(&self) -> Result<CuDevicePtr, Failure> {
         let refused = |reason| Err(Failure::refused(Step::BrokerRequest, reason));
-        match self.ask(RequestKind::OwnPointer)? {
+        match self.ask(RequestKind::OwnPointer, self.wait)? {
             Answer::Own { base, size } if size == self.handle.base_size() => Ok(base),
             Answer::Own { .. } => refused(Reason::SizeMismatch),
             Answer::MemoryChanged => refused(Reason::StaleMemory),
@@ -192,9 +228,10 @@ impl<'a> Exporter<'a> {
     /// Asks for the descriptor, by a kept connection or by a new one, on which
     /// more can be asked.
     fn begin(&self) -> (Option<Connection>, Result<Answer, Failure>) {
+        let wait = self.first_wait();
         let ask = |connection: &Connection| {
             let request = self.send(connection)?;
-            connection.answer(&request, self.wait)
+            connection.answer(&request, &wait)
         };
         if let Some(kept) = self.reach.kept.take(self.endpoint()) {
             match ask(&kept) {
@@ -203,7 +240,7 @@ impl<'a> Exporter<'a> {
                 answer => return (Some(kept), answer),
             }
         }
-        match Connection::open(self.endpoint(), self.reach, self.wait) {
+        match Connection::open(self.endpoint(), self.reach, &wait) {
             Ok(connection) => {
                 let answer = ask(&connection);
                 (Some(connection), answer)
@@ -221,9 +258,9 @@ impl<'a> Exporter<'a> {
         connection.send(RequestKind::FetchFd, &self.ticket, id)
     }
 
-    fn ask(&self, kind: RequestKind) -> Result<Answer, Failure> {
+    fn ask(&self, kind: RequestKind, wait: &Wait) -> Result<Answer, Failure> {
         let id = self.handle.allocation_id();
-        broker::ask(kind, &self.ticket, id, self.reach, self.wait).map_err(|failure| {
+        broker::ask(kind, &self.ticket, id, self.reach, wait).map_err(|failure| {
             if failure.reason == Reason::BrokerUnreachable && self.is_gone(failure.code) {
                 Failure {
                     reason: Reason::ExporterGone,
@@ -266,10 +303,14 @@ impl<'a> Exporter<'a> {
         if self.is_this_host() && network != 0 && network == self.handle.net_namespace() {
             return code == Code::Os(Errno::CONNREFUSED.raw_os_error());
         }
-        let pid = i32::try_from(self.handle.pid())
-            .ok()
-            .and_then(Pid::from_raw);
-        self.shares_pids() && pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+        self.process_here()
+            .is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    }
+
+    /// The exporter's pid, where it means that process here.
+    fn process_here(&self) -> Option<Pid> {
+        let pid = i32::try_from(self.handle.pid()).ok();
+        pid.and_then(Pid::from_raw).filter(|_| self.shares_pids())
     }
 }
 

@@ -1,13 +1,13 @@
-//! Memory of another process's pool: the pool imported by each token that an importer
-//! shows, each pointer in it once, and given back in the reverse order.
+//! Imports of pool memory: each token imports the pool once, and each pointer in it is
+//! imported once. They are freed in the reverse order.
 //!
-//! A stale pointer gives the address of whatever came to lie in its place (seen on an
-//! H200, driver 580).
+//! A stale pointer imports successfully as the address of whatever lies in its place
+//! now (seen on an H200, driver 580).
 //!
-//! A pool that is here already is not given to who names it. A token is good for a
-//! pool once a descriptor was had by it, from the broker or by the export table, and
-//! the driver says that it is this pool's; and only as long as memory imported by it
-//! is in use.
+//! A pool that is already imported is not given to a handle that merely names it. A
+//! token may use a pool only after a descriptor was fetched with that token, from the
+//! broker or by the export table, and the driver has said that the descriptor belongs
+//! to this pool. This ends when no memory that was imported with the token is in use.
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::fd::broker::Foreign;

@@ -1,4 +1,4 @@
-//! One import under way: each type tried through to an accessible address.
+//! One import: each type is tried until one gives an accessible address.
 
 use crate::attempt::{Code, Failure, GpuPair, Reason, Step};
 use crate::gpu::driver::{self, AllocationHandle, device_uuid};

@@ -1,11 +1,12 @@
-//! Legacy handles: each opened once in this process, whoever imports it.
+//! Legacy handles. Each one is opened once in this process, however many imports use
+//! it.
 //!
-//! A real driver counts opens of the same memory, but answers `ALREADY_MAPPED`
-//! (208) now and then where opens and closes meet (seen on an H200, driver 580). So
-//! all importers of this copy of the library share one open, found by the driver's 64
-//! bytes and the device, whatever else their handles and options say: the driver
-//! asks for no more. Where another user of the driver in this process, such as another
-//! copy of the library, has it open at the moment, the open is tried again.
+//! The driver counts opens of the same memory, but sometimes returns `ALREADY_MAPPED`
+//! (208) when opens and closes overlap (seen on an H200, driver 580). So all importers
+//! of this copy of the library share one open, which is keyed by the 64 bytes of the
+//! driver and the device, whatever else the handles and options say. If another user of
+//! the driver in this process, such as another copy of the library, has the memory
+//! open, the open is retried.
 
 #![allow(unsafe_code)]
 

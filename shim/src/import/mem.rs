@@ -1,4 +1,4 @@
-//! Imported memory: an address that unmaps itself.
+//! Imported memory, which unmaps itself on drop.
 
 #![allow(unsafe_code)]
 

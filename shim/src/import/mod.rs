@@ -1,5 +1,4 @@
-//! Import: from handles to a mapped, accessible address, by the first type that
-//! works.
+//! Import: from handles to a mapped, accessible address, by the first type that works.
 
 pub(crate) mod cache;
 pub(crate) mod can_import;

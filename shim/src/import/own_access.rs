@@ -1,4 +1,4 @@
-//! Access for access devices to this process's own memory, at its original address.
+//! Gives other devices access to this process's own memory, at its original address.
 
 #![allow(unsafe_code)]
 

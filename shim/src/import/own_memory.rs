@@ -1,5 +1,5 @@
-//! This process's own memory, imported by its own handle: at its original address, which
-//! nothing here keeps.
+//! This process's own memory, imported by its own handle, at its original address. The
+//! import does not keep the memory alive.
 
 use crate::error::Error;
 use crate::export::exported_allocation::ExportedAllocation;

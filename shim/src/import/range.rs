@@ -1,4 +1,4 @@
-//! The handles of one range: all of its segments, each once, in their order.
+//! The handles of one range: all of its segments, each once, in order.
 
 use crate::error::{Error, RangeError};
 use gpuipc_core::{Attributes, GpuIpcMemHandle, TypeFlags, TypeList};

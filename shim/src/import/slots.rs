@@ -1,9 +1,8 @@
-//! Values that are made once, even if many threads ask at the same time, and
-//! found as long as somebody holds them. What they are is their users' matter.
+//! Values that are made once, even if several threads ask for one at the same time, and
+//! that are found as long as somebody holds them.
 //!
-//! No lock is held while a value is made; who wants what another thread is making
-//! waits for that one only. So does who comes while a value's drop is under way:
-//! the next one is made after it.
+//! No lock is held while a value is made. A thread waits only for a thread that makes
+//! or drops the same value.
 
 use crate::process::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use crate::process::wait::{Ended, Wait};

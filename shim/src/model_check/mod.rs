@@ -1,27 +1,34 @@
-//! Races that a model checker looks for: shuttle runs each model many times, one
-//! thread at a time, and chooses at each lock, wait, channel and thread who goes next.
+//! Models of the code that threads share. The model checker shuttle runs each model many
+//! times, one thread at a time, and chooses the next thread at each lock, wait, channel
+//! and thread.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg gpuipc_shuttle" cargo test -p gpuipc --lib --target-dir target/model_check model_check:: -- --nocapture
 //! ```
 //!
-//! The code below is the library's own ([`crate::import::slots`],
+//! The models run the library's own code ([`crate::import::slots`],
 //! [`crate::export::registry`], [`crate::export::reference`], [`crate::fd::broker::started`],
-//! [`crate::fd::broker::thread`]), with another driver behind it. What is never true
-//! here: that a wait times out. So a wake-up that is lost is a deadlock, which
-//! shuttle reports, and no delay. A count of references changes in one step with
-//! what comes before or after it; drops run in all orders that locks allow.
+//! [`crate::fd::broker::thread`]) with another driver behind it. A wait never times out
+//! here. So a lost wake-up is a deadlock, which shuttle reports, and not a delay. A count
+//! of references changes in one step with the code around it. Drops run in every order
+//! that the locks allow.
 //!
-//! A failure prints its schedule, with which `shuttle::replay` repeats it.
+//! A failure prints its schedule, which `shuttle::replay` repeats.
 //!
-//! Each of these breaks was made once, and was found within 2,000 schedules: a turn
-//! that is not taken, not ended after a failure, or ended after the wake-up; one
-//! waiter woken, or none; a slot that is used once removed, is removed while it has a
-//! value or a maker, or with its neighbours, or stays; a value entered after its turn;
-//! a lock held over the driver's call; two locks in the other order; a reference
-//! dropped, or an export forgotten, that the registry's lock or another's entry forbids;
-//! no second look before registering; a reference whose end does not wait; a thread
-//! that is not told to stop, or joins itself; a start outside the lock, or not kept.
+//! Each of these faults was put into the code once, and was found within 2,000 schedules:
+//!
+//! - a turn that is not taken, not ended after a failure, or ended after the wake-up
+//! - only one waiter woken, or none
+//! - a slot that is used after its removal, that is removed while it has a value or a
+//!   maker, or together with its neighbours, or that is never removed
+//! - a value entered after its turn
+//! - a lock held during the driver's call, or two locks taken in the other order
+//! - a reference dropped, or an export forgotten, while the registry's lock or another
+//!   entry forbids it
+//! - no second look before registering
+//! - a reference that does not wait at its end
+//! - a thread that is not told to stop, or joins itself
+//! - a start outside the lock, or one that is not kept
 
 mod broker;
 mod exports;

@@ -1,4 +1,4 @@
-//! Several buffers on one object.
+//! Several buffers on one multicast object.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A new object, exported to its members.
+//! A new multicast object, exported to its members.
 
 use super::{Reason, Stage, Unavailable};
 use crate::error::Error;

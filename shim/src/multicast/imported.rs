@@ -1,4 +1,4 @@
-//! An object as every member has it, the creator too.
+//! A multicast object as each member has it, the creator included.
 
 #![allow(unsafe_code)]
 

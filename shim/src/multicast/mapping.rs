@@ -1,4 +1,4 @@
-//! A whole object mapped: the driver knows no other way.
+//! The mapping of a multicast object. The driver maps only whole objects.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What a member has of an object: each piece undoes itself, in the one order
-//! that is right, whatever order the application drops things in.
+//! What a member holds of a multicast object. It is undone in the one order that the
+//! driver allows, in whatever order the application drops its parts.
 
 #![allow(unsafe_code)]
 

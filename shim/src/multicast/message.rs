@@ -1,4 +1,4 @@
-//! What one member tells the others: fixed bytes, little-endian.
+//! The message of one member to the others.
 
 use super::{Fault, Stage};
 use crate::attempt::Code;

@@ -1,17 +1,17 @@
-//! Multicast (NVLS): one object for the memory of several GPUs. A store to its
-//! address reaches every member's memory, a load reduces over all of it, in the
-//! NVLink switches.
+//! Multicast (NVLS): one object for the memory of several GPUs. A store to its address
+//! reaches the memory of every member, and a load reduces over all of it, in the NVLink
+//! switches.
 //!
-//! **Only the emulated driver has ever run this.** On any other driver every
-//! entry refuses ([`Reason::NotOptedIn`]) before it makes a call, unless
+//! **It has run on the emulated driver only.** On any other driver every call fails with
+//! [`Reason::NotOptedIn`] before it calls the driver, unless
 //! [`IpcOptions::experimental_multicast`](crate::IpcOptions::experimental_multicast)
 //! allows it.
 //!
 //! # Phases
 //!
-//! A method exists only in the phase in which it may be called. Each phase
-//! consumes the one before it; what fails is undone, and memory that is shared
-//! in the ordinary way stays as it is.
+//! Each phase is a type, and its methods are the calls that are allowed in it. Each phase
+//! consumes the one before it. A failed phase is undone, and memory that is shared in the
+//! ordinary way is not affected.
 //!
 //! | phase | made by | driver calls |
 //! |---|---|---|
@@ -21,15 +21,15 @@
 //! | [`Bound`] | [`Joined::bind`] | **all compare the layout**; `cuMulticastBindMem` |
 //! | [`Multicast`] | [`Bound::map`] | `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess`; **all agree** |
 //!
-//! The driver's bind and map wait for ever for a member that never comes, so
-//! nobody gets there before all members have said that they were added. And the
-//! address is given out only once all have bound and mapped. The creator keeps
-//! [`Created`], which holds the first reference, until it is [`Joined`]: then all
-//! have imported.
+//! The driver's bind and map wait without a limit for a member that does not come. So
+//! they are called only after all members have agreed that they were added. The address
+//! is returned only after all members have bound and mapped. The creator keeps
+//! [`Created`], which holds the first reference, until it is [`Joined`]: by then all
+//! members have imported.
 //!
-//! Members agree over a [`Team`]: any transport of bytes that the application
-//! has. With a deadline; who is gone is named. Who cannot import says so by
-//! [`Team::give_up`].
+//! Members agree over a [`Team`], which uses any transport of bytes that the application
+//! has. An agreement has a deadline and names a member that is gone. A member that cannot
+//! import calls [`Team::give_up`].
 //!
 //! ```
 //! use gpuipc::multicast::{Multicast, Team};
@@ -58,18 +58,18 @@
 //! # Ok::<(), gpuipc::Error>(())
 //! ```
 //!
-//! [`Connection`] has several buffers on one object.
+//! [`Connection`] puts several buffers on one object.
 //!
 //! # Tear-down
 //!
-//! In whatever order things are dropped, the driver sees: the mapping, the
-//! unbind on the device that was added, the memory, the object. A binding holds a
-//! reference to its memory, so its owner may free it before, though not in another
-//! thread meanwhile. What fails is a warning in the log, and stops nothing;
-//! [`Multicast::close`] returns it.
+//! Objects may be dropped in any order. The driver sees: unmap, unbind on the device that
+//! was added, release the memory, release the object. A binding holds a reference to its
+//! memory, so the owner may free the memory before, but not in another thread at the same
+//! time. A failure is logged as a warning and stops nothing. [`Multicast::close`] returns
+//! it.
 //!
-//! Nothing here waits for the GPUs or orders their work: all members must be
-//! done with the address before any of them drops it.
+//! Multicast does not wait for the GPUs or order their work: all members must be done with
+//! the address before any of them drops it.
 
 mod connection;
 mod created;

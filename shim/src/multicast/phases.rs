@@ -1,4 +1,4 @@
-//! From a member that has joined to a mapped object with one buffer.
+//! The phases from a member that has joined to a mapped object with one buffer.
 
 #![allow(unsafe_code)]
 

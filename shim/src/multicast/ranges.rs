@@ -1,6 +1,6 @@
-//! Which bytes of an object are taken: first fit, aligned, merged when free.
+//! The used bytes of an object: first fit, aligned, free ranges are merged.
 //!
-//! Members that take and give in the same order get the same ranges.
+//! Members that take and free ranges in the same order get the same ranges.
 
 use std::collections::BTreeMap;
 

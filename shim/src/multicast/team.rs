@@ -1,9 +1,11 @@
-//! Agreement: all members go on, or none does, and all name the same culprit.
+//! Agreement: all members continue or none does, and all name the same member as the
+//! cause.
 //!
-//! An agreement is two exchanges of small messages among all members. In the
-//! first each says what it did; in the second, what it heard. So a death that
-//! only some saw in the first is known to all after the second. Each exchange has
-//! a deadline; whoever is silent at its end counts as failed.
+//! An agreement is two exchanges of small messages among all members. In the first,
+//! each member says what it did. In the second, it says what it heard. So a failure
+//! that only some members saw in the first exchange is known to all after the second.
+//! Each exchange has a deadline, and a member that is silent until then counts as
+//! failed.
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,11 @@
-//! Who this process is: a random number that no other process has, the host,
-//! and what messages say about it.
+//! The identity of this process: a random process id, the host id, and what handles say
+//! about them.
 //!
-//! A pid is no identity: it is reused, and two containers may both be pid 1.
-//! The process id is random and lies in a page that the kernel wipes in a
-//! forked child (`MADV_WIPEONFORK`), so that a child never passes for its
-//! parent. Where the kernel has no such pages (gVisor, Linux before 4.14) a fork
-//! handler wipes it: then a child of a bare `clone(2)`, which runs no handlers, is
-//! not noticed.
+//! A pid does not identify a process: the kernel reuses it, and two containers can both
+//! have pid 1. The process id is random. It lies in a page that the kernel clears in a
+//! forked child (`MADV_WIPEONFORK`), so that a child gets its own. If the kernel does
+//! not support this (gVisor, Linux before 4.14), a fork handler clears the page. A bare
+//! `clone(2)` runs no fork handlers, so its child is then not detected.
 #![allow(unsafe_code)]
 
 use crate::error::Error;

@@ -1,5 +1,5 @@
-//! What the system refuses and this library does without: each is said once in the log,
-//! with what is lost and the cure. `docs/sandboxes.md` has them all.
+//! Features that the system refuses and the library does without. Each is logged once,
+//! with what is lost and the cure. `docs/sandboxes.md` lists them.
 
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! This process and its kernel: who it is, forks, descriptors, waits. Knows Linux, no CUDA.
+//! This process and its kernel: identity, forks, descriptors, waits. These modules know
+//! Linux and do not call CUDA.
 
 pub(crate) mod identity;
 pub(crate) mod losses;

@@ -1,8 +1,8 @@
-//! Keeps the code loaded that the broker's thread runs.
+//! Keeps the shared object loaded that contains the code of the broker's thread.
 //!
-//! A plugin has this library in its shared object, and `dlclose` would unmap that
-//! below the thread. A thread cannot close the object that it runs in, so the
-//! object stays until the process ends.
+//! `dlclose` of a plugin that contains this library would unmap the code while the
+//! thread runs it. A thread cannot close the object that it runs in, so the object
+//! stays loaded until the process ends.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;

@@ -1,10 +1,9 @@
-//! Descriptors that a forked child does not keep.
+//! Descriptors that a fork handler closes in a forked child.
 //!
-//! A child that forks and does not exec holds copies of all descriptors: with a
-//! copy of the broker's listener, connections to an exporter that has died would
-//! hang instead of failing, and with a copy of an exported descriptor, GPU memory
-//! would stay allocated. So a fork handler closes them in the child. (`exec`
-//! closes them in any case: all are close-on-exec.)
+//! A forked child that does not exec holds a copy of every descriptor. With a copy of
+//! the broker's listener, connections to an exporter that has died would hang instead
+//! of failing. With a copy of an exported descriptor, GPU memory would stay allocated.
+//! All of these descriptors are close-on-exec, so `exec` closes them as well.
 #![allow(unsafe_code)]
 
 use crate::process::identity;
@@ -91,6 +90,11 @@ impl PrivateFd {
     /// The file, to look later whether it is still there.
     pub(crate) const fn file(&self) -> File {
         self.file
+    }
+
+    /// The descriptor; `None` if its number is another file's by now, or nobody's.
+    pub(crate) fn there(&self) -> Option<BorrowedFd<'_>> {
+        self.file.is_there().then(|| self.fd.as_fd())
     }
 
     /// The descriptor, which from now on may be anybody's; `None` if it has been

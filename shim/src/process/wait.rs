@@ -1,4 +1,4 @@
-//! Waiting that always ends: at a deadline, or when the caller cancels.
+//! Waits that always end: at a deadline, or when the caller cancels.
 
 use crate::attempt::Reason;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +36,16 @@ impl Ended {
 }
 
 impl Wait {
+    /// The same, but a quarter of the time that is left, and no more than `most`.
+    pub(crate) fn short(&self, most: Duration) -> Self {
+        let now = Instant::now();
+        let left = self.deadline.saturating_duration_since(now);
+        Self {
+            deadline: now + (left / 4).min(most),
+            cancel: self.cancel.clone(),
+        }
+    }
+
     /// The time left.
     pub(crate) fn left(&self) -> Result<Duration, Ended> {
         if self

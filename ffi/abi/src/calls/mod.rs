@@ -272,8 +272,9 @@ unsafe fn buffer<'a>(
 /// The same bytes, zeroed: for those who write into initialized memory only.
 fn initialized(buffer: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     buffer.fill(MaybeUninit::new(0));
-    // SAFETY: every byte was set just above.
-    unsafe { buffer.assume_init_mut() }
+    // SAFETY: the same bytes, each of which was set just above; `MaybeUninit<u8>` has the
+    // layout of `u8`, and the borrow is passed on.
+    unsafe { core::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast(), buffer.len()) }
 }
 
 /// Refuses a count beyond any sense before any of its elements is touched.
@@ -331,7 +332,9 @@ impl<'a> TextRoom<'a> {
         let Some(room) = size.checked_sub(1) else {
             return Ok(());
         };
-        let part = &text[..text.floor_char_boundary(room)];
+        let whole = |end: &usize| text.is_char_boundary(*end);
+        let end = (0..=room.min(text.len())).rev().find(whole).unwrap_or(0);
+        let part = &text[..end];
         put_bytes(self.buffer, part.as_bytes());
         self.buffer[part.len()].write(0);
         if size < needs {

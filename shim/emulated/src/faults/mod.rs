@@ -51,6 +51,18 @@ pub fn delay(symbol: &str, nth: u32, milliseconds: u64, times: u32) {
     add(symbol, nth, times, Act::Delay(time));
 }
 
+/// Does something before the `nth` next use of a call, in its thread, which holds nothing
+/// meanwhile: so a test comes into the middle of what takes many calls.
+///
+/// # Panics
+/// If no call has that symbol.
+pub fn before(symbol: &str, nth: u32, act: fn()) {
+    environment::taken();
+    let call = known(symbol);
+    let at = next_use(call) + u64::from(nth.max(1)) - 1;
+    rules().add_before(call, at, act);
+}
+
 /// Makes `per_mille` of a thousand uses fail, each with a code that the driver
 /// could give, chosen by `seed`: the same seed and the same uses fail alike.
 ///
@@ -67,7 +79,7 @@ pub fn random(seed: u64, per_mille: u32, symbols: &[&str]) {
     rules().add_random(Random::new(seed, per_mille, calls));
 }
 
-/// Forgets all that [`fail`], [`delay`], [`random`](random()) and the environment set.
+/// Forgets all that [`fail`], [`delay`], [`before`], [`random`](random()) and the environment set.
 pub fn clear() {
     environment::taken();
     rules().clear();

@@ -30,6 +30,8 @@ pub(super) struct Rule {
 pub(super) struct Rules {
     listed: Vec<Rule>,
     random: Vec<Random>,
+    /// What is done before a call's use with this number.
+    before: Vec<(usize, u64, fn())>,
 }
 
 /// How often each call was used.
@@ -39,6 +41,7 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 static RULES: Mutex<Rules> = Mutex::new(Rules {
     listed: Vec::new(),
     random: Vec::new(),
+    before: Vec::new(),
 });
 
 /// Access to the rules; what a change means for [`ARMED`] is done at its end.
@@ -63,7 +66,7 @@ impl DerefMut for Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        let any = !self.listed.is_empty() || !self.random.is_empty();
+        let any = !self.listed.is_empty() || !self.random.is_empty() || !self.before.is_empty();
         ARMED.store(any, Ordering::SeqCst);
     }
 }
@@ -77,9 +80,19 @@ impl Rules {
         self.random.push(random);
     }
 
+    pub(super) fn add_before(&mut self, call: usize, nth: u64, act: fn()) {
+        self.before.push((call, nth, act));
+    }
+
     pub(super) fn clear(&mut self) {
         self.listed.clear();
         self.random.clear();
+        self.before.clear();
+    }
+
+    fn before(&self, call: usize, nth: u64) -> Option<fn()> {
+        let hit = |rule: &&(usize, u64, fn())| (rule.0, rule.1) == (call, nth);
+        self.before.iter().find(hit).map(|rule| rule.2)
     }
 
     /// What happens to the `nth` use of a call: how long it waits, and the code
@@ -108,6 +121,11 @@ pub(super) fn used(call: usize) -> Option<CuResult> {
     }
     if !ARMED.load(Ordering::SeqCst) {
         return None;
+    }
+    // The lock is free again while it runs.
+    let before = rules().before(call, nth);
+    if let Some(act) = before {
+        act();
     }
     let (wait, code) = rules().fate(call, nth);
     if !wait.is_zero() {

@@ -1,4 +1,4 @@
-//! What wakes the broker's thread, and says what for.
+//! Wakes the broker's thread, and says why.
 
 use super::socket::Listener;
 use super::thread::Stop;

@@ -1,5 +1,5 @@
-//! The importer's side: find the broker that a ticket names, check who it is,
-//! ask, and read the answer before the deadline.
+//! The importer's side of the broker: connects to the broker that a ticket names,
+//! checks its user, sends a request, and reads the reply before the deadline.
 
 use super::credentials::{PeerCredentials, peer_process};
 use super::discard::Foreign;
@@ -17,6 +17,7 @@ use gpuipc_core::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::connect;
+use rustix::process::{Pid, test_kill_process};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,15 @@ pub(crate) struct Reach<'a> {
     pub(crate) socket_dir: Option<&'a Path>,
     pub(crate) trust: &'a Trust,
     pub(crate) kept: &'a IdleConnections,
+    /// Its process, where that is known by its pid.
+    pub(crate) process: Option<Pid>,
+}
+
+impl Reach<'_> {
+    fn is_gone(&self) -> bool {
+        self.process
+            .is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    }
 }
 
 /// Asks the broker that `ticket` names about an allocation.
@@ -65,6 +75,7 @@ pub(crate) fn ask(
     wait: &Wait,
 ) -> Result<Answer, Failure> {
     let mut hung_up = 0;
+    let mut busy = None;
     loop {
         let ask = |broker: &Connection| broker.ask(kind, ticket, allocation_id, wait);
         if let Some(broker) = reach.kept.take(ticket.endpoint) {
@@ -87,7 +98,12 @@ pub(crate) fn ask(
             Err(failure) => failure,
         };
         let again = match failure.reason {
-            Reason::BrokerBusy => failure.step == Step::BrokerRequest,
+            Reason::BrokerBusy if failure.step == Step::BrokerRequest => {
+                busy = Some(failure);
+                true
+            }
+            // What the time went by with.
+            Reason::TimedOut => return Err(busy.unwrap_or(failure)),
             // A broker whose places are all taken hangs up on who is silent;
             // a request may have been on its way.
             Reason::BrokerHungUp => {
@@ -381,6 +397,14 @@ fn connect_to(
             let refused = refused.unwrap_or(Errno::NOENT);
             let unreachable = Failure::os(Step::BrokerConnect, Reason::BrokerUnreachable, refused);
             return Err(stranger.unwrap_or(unreachable));
+        }
+        // Whoever has its name now is not the exporter, and need not ever accept.
+        if reach.is_gone() {
+            return Err(Failure::os(
+                Step::BrokerConnect,
+                Reason::ExporterGone,
+                Errno::SRCH,
+            ));
         }
         match wait.pause(RETRY_PAUSE) {
             Ok(()) => {}

@@ -1,6 +1,6 @@
-//! Who is at the other end of a connection (SO_PEERCRED), and whether that user
-//! is trusted. Both sides ask: the broker before it serves, the importer before
-//! it sends its token.
+//! The user at the other end of a connection (SO_PEERCRED), and whether that user is
+//! trusted. The broker checks it before it serves, the importer before it sends its
+//! token.
 #![allow(unsafe_code)]
 
 use crate::options::Trust;

@@ -1,10 +1,10 @@
-//! Closes what another process sent where nobody waits for it.
+//! Closes what another process sent, on threads that nobody waits for.
 //!
-//! The last `close` of a file may sleep as long as whoever made it likes: that of a TCP
-//! socket with SO_LINGER and unsent data, of a file on a FUSE or NFS server, of a
-//! terminal. So nothing that came from another process, a descriptor or a connection
-//! whose messages hold some, is closed on the broker's thread or in an import. A few
-//! threads close it; they end when there is nothing left to close.
+//! The last `close` of a file can block for as long as its creator wants: a TCP socket
+//! with SO_LINGER and unsent data, a file on a FUSE or NFS server, a terminal. So
+//! neither the broker's thread nor an import closes a descriptor from another process,
+//! or a connection whose unread messages hold one. A few threads close them, and end
+//! when nothing is left to close.
 
 use super::thread::spawn_without_signals;
 use crate::process::identity;

@@ -1,4 +1,5 @@
-//! What the server asks the layer above: what this process exports.
+//! What the server asks about the exports of this process. The layer above implements
+//! it.
 
 use crate::gpu::driver::Result;
 use crate::sys::CuDevicePtr;

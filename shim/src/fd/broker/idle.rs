@@ -1,5 +1,5 @@
-//! Connections to brokers that are kept for the next request: finding a broker,
-//! connecting and checking who it is costs half of a request.
+//! Connections to brokers that are kept for the next request. Finding a broker,
+//! connecting and checking its user takes half the time of a request.
 
 use super::client::Connection;
 use gpuipc_core::Endpoint;

@@ -1,11 +1,11 @@
-//! The broker: the exporter's small server that hands out file descriptors and
-//! says whether memory is still the one that was exported.
+//! The broker: the exporter's small server. It hands out file descriptors, and says
+//! whether memory is still the memory that was exported.
 //!
-//! One thread an `Ipc`, started by the first export, ended when the `Ipc` and
-//! all its exports are gone; the shared object with its code stays loaded until the
-//! process ends. It sleeps in `poll` when nothing happens. Requests
-//! and replies are fixed-size messages over SOCK_SEQPACKET (their codec is in
-//! `gpuipc_core`); a descriptor travels beside a reply as SCM_RIGHTS.
+//! Each `Ipc` has at most one broker thread. The first export starts it. It ends when
+//! the `Ipc` and all of its exports are gone. The shared object that contains its code
+//! stays loaded until the process ends. The thread sleeps in `poll`. Requests and
+//! replies are messages of a fixed size over SOCK_SEQPACKET, which `gpuipc_core`
+//! encodes. A descriptor is sent beside a reply as SCM_RIGHTS.
 
 mod bell;
 mod client;

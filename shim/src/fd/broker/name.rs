@@ -1,10 +1,9 @@
-//! The broker's two names: an abstract one, and a file in a folder that other
-//! network namespaces can share.
+//! The two names of the broker: an abstract name, and a file in a folder that processes
+//! in other network namespaces can share.
 //!
-//! Both end in the endpoint's 32 hex digits, which are random, so that nobody
-//! can take a name before its owner. The file's name begins with the host's
-//! id, so that in a folder shared between hosts each cleans up after
-//! itself alone.
+//! Both end in the 32 hex digits of the endpoint. These are random, so nobody can take
+//! a name before its owner does. The file's name begins with the host id, so that in a
+//! folder shared between hosts each host removes only its own dead names.
 
 use super::credentials::{may_own_folder, trusts_user};
 use super::socket::{Line, Listener, new_socket};

@@ -1,7 +1,10 @@
-//! The broker's thread: accepts, checks who asks, answers one request after
-//! another. It takes no descriptors from clients, waits for none of them, and closes
-//! nothing that one of them sent; a panic, in a logger perhaps, ends the turn and not the
-//! thread. It ends when it is told to, or when the program closed its descriptors.
+//! The broker's thread. It accepts connections, checks their users, and answers one
+//! request at a time.
+//!
+//! It receives no descriptors from clients, does not wait for a client, and closes
+//! nothing that a client sent. A panic, for example in a logger, ends one turn of the
+//! loop and not the thread. The thread ends when it is told to, or when the program has
+//! closed its descriptors.
 
 use super::bell::{Bell, Ear};
 use super::credentials::PeerCredentials;

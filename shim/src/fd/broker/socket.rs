@@ -1,8 +1,8 @@
-//! The broker's sockets, and one message over them with at most one descriptor beside it.
+//! The broker's sockets, and messages over them with at most one descriptor each.
 //!
-//! Nobody takes descriptors from strangers. From Linux 6.16 on the kernel refuses to send
-//! any (SO_PASSRIGHTS). Before, what holds one is never received, and never closed where
-//! somebody waits for it (see `discard`).
+//! No side receives descriptors from a stranger. From Linux 6.16 on the kernel refuses
+//! to send any (SO_PASSRIGHTS). On older kernels a message that holds one is not
+//! received, and is closed on another thread (see `discard`).
 
 use super::credentials::take_descriptors;
 use super::discard::{Foreign, close_elsewhere};

@@ -1,5 +1,5 @@
-//! What an `Ipc` starts when it first needs it, and shares with its exports: the
-//! broker.
+//! A value that an `Ipc` starts when it is first needed and shares with its exports:
+//! the broker.
 
 use crate::process::sync::{Mutex, MutexGuard};
 use std::sync::{Arc, PoisonError};

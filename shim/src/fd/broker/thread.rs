@@ -1,4 +1,4 @@
-//! The broker's thread: how it starts, and how it ends.
+//! How the broker's thread starts and ends.
 
 use crate::process::identity;
 use crate::process::sync::{
