@@ -603,18 +603,6 @@
 // them.
 #define GPUIPC_SEGMENT_NONE UINT32_MAX
 
-// Bytes of every message between the members of a multicast team.
-#define GPUIPC_MULTICAST_MESSAGE_BYTES 88
-
-// For `heard` of `gpuipc_multicast_gather`: the member's message is in `all`.
-#define GPUIPC_HEARD_MESSAGE 0
-
-// For `heard` of `gpuipc_multicast_gather`: the member has left or died.
-#define GPUIPC_HEARD_GONE 1
-
-// For `heard` of `gpuipc_multicast_gather`: it said nothing until the deadline.
-#define GPUIPC_HEARD_SILENT 2
-
 // An answer that has no number in this header.
 #define GPUIPC_FEASIBLE_OTHER 0
 
@@ -627,6 +615,18 @@
 
 // It would fail: see the attempt.
 #define GPUIPC_FEASIBLE_NO 3
+
+// Bytes of every message between the members of a multicast team.
+#define GPUIPC_MULTICAST_MESSAGE_BYTES 88
+
+// For `heard` of `gpuipc_multicast_gather`: the member's message is in `all`.
+#define GPUIPC_HEARD_MESSAGE 0
+
+// For `heard` of `gpuipc_multicast_gather`: the member has left or died.
+#define GPUIPC_HEARD_GONE 1
+
+// For `heard` of `gpuipc_multicast_gather`: it said nothing until the deadline.
+#define GPUIPC_HEARD_SILENT 2
 
 // The most bytes of a transport.
 #define GPUIPC_TRANSPORT_BYTES 64
@@ -644,14 +644,14 @@ typedef struct gpuipc_cancel gpuipc_cancel;
 // memory.
 typedef struct gpuipc_exported gpuipc_exported;
 
+// What `gpuipc_can_import` found out.
+typedef struct gpuipc_feasibility gpuipc_feasibility;
+
 // The library, opened: what exports and imports are made with.
 typedef struct gpuipc gpuipc;
 
 // Memory of another process, mapped here.
 typedef struct gpuipc_mem gpuipc_mem;
-
-// What `gpuipc_can_import` found out.
-typedef struct gpuipc_feasibility gpuipc_feasibility;
 
 // A buffer that this process registered, or that another process has described.
 typedef struct gpuipc_registered gpuipc_registered;
@@ -840,8 +840,8 @@ typedef struct gpuipc_transport {
     // The caller's number of this kind of transport; one memory has it once.
     uint32_t kind;
     // How many of `bytes` are in use, 0 to `GPUIPC_TRANSPORT_BYTES`.
-    uint32_t length;
-    // The caller's bytes; 0 from `length` on.
+    uint32_t len;
+    // The caller's bytes; 0 from `len` on.
     uint8_t bytes[GPUIPC_TRANSPORT_BYTES];
 } gpuipc_transport;
 
@@ -1126,7 +1126,7 @@ gpuipc_status gpuipc_exported_len(const struct gpuipc_exported *exported, size_t
 gpuipc_status gpuipc_exported_handle_count(const struct gpuipc_exported *exported, size_t *out);
 
 // Writes the bytes of handle `index`, `GPUIPC_HANDLE_BYTES` of them, into
-// `buffer`, which has `size` bytes and needs no alignment. Send them to the
+// `buffer`, which has `len` bytes and needs no alignment. Send them to the
 // importer by any means, unchanged; of several handles one after the other.
 // Who holds the bytes may ask for the memory: keep them like a password.
 //
@@ -1135,24 +1135,24 @@ gpuipc_status gpuipc_exported_handle_count(const struct gpuipc_exported *exporte
 gpuipc_status gpuipc_exported_handle_bytes(const struct gpuipc_exported *exported,
                                            size_t index,
                                            uint8_t *buffer,
-                                           size_t size);
+                                           size_t len);
 
-// Writes the bytes of all handles, one after the other, into `buffer` of `size`
+// Writes the bytes of all handles, one after the other, into `buffer` of `len`
 // bytes, and how many there are into `*needed`: what `gpuipc_import` takes. With
-// size 0 it only writes `*needed`, and the buffer may be NULL; with a buffer,
+// length 0 it only writes `*needed`, and the buffer may be NULL; with a buffer,
 // `needed` may be NULL.
 //
 // Fails with `GPUIPC_BUFFER_TOO_SMALL`, and then writes `*needed` only.
 gpuipc_status gpuipc_exported_bytes(const struct gpuipc_exported *exported,
                                     uint8_t *buffer,
-                                    size_t size,
+                                    size_t len,
                                     size_t *needed);
 
 // The types that the memory was made for but that could not be exported, and
 // why: a line each, empty if there are none. A text function: see above.
 gpuipc_status gpuipc_exported_attempts(const struct gpuipc_exported *exported,
                                        char *buffer,
-                                       size_t size,
+                                       size_t len,
                                        size_t *needed);
 
 // The same attempts as structs. An array function: see above.
@@ -1242,7 +1242,7 @@ gpuipc_status gpuipc_mem_device(const struct gpuipc_mem *mem, int32_t *out);
 // line each, empty if there are none. A text function: see above.
 gpuipc_status gpuipc_mem_attempts(const struct gpuipc_mem *mem,
                                   char *buffer,
-                                  size_t size,
+                                  size_t len,
                                   size_t *needed);
 
 // The same attempts as structs. An array function: see above.
@@ -1251,7 +1251,7 @@ gpuipc_status gpuipc_mem_attempt_list(const struct gpuipc_mem *mem,
                                       size_t capacity,
                                       size_t *count);
 
-// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
+// Copies `len` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
 //
 // This process's own memory (`GPUIPC_TYPE_SAME_PROCESS`) is mapped a second time for the
 // copy, which only memory of `cuMemCreate` can be, and only while it is exported; else use
@@ -1260,12 +1260,9 @@ gpuipc_status gpuipc_mem_attempt_list(const struct gpuipc_mem *mem,
 // Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the memory, with
 // `GPUIPC_UNSUPPORTED` for own memory as above, and with `GPUIPC_DRIVER_CALL`, after which
 // `to` holds anything.
-gpuipc_status gpuipc_mem_read(const struct gpuipc_mem *mem,
-                              size_t offset,
-                              uint8_t *to,
-                              size_t size);
+gpuipc_status gpuipc_mem_read(const struct gpuipc_mem *mem, size_t offset, uint8_t *to, size_t len);
 
-// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
+// Copies `len` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
 // returns the bytes are there, and so is all other work of that context done.
 //
 // Fails as `gpuipc_mem_read`, and with `GPUIPC_DRIVER_CALL` also where the mapping may be
@@ -1273,7 +1270,7 @@ gpuipc_status gpuipc_mem_read(const struct gpuipc_mem *mem,
 gpuipc_status gpuipc_mem_write(const struct gpuipc_mem *mem,
                                size_t offset,
                                const uint8_t *from,
-                               size_t size);
+                               size_t len);
 
 // Unmaps the memory, and gives back the address space that it took, where that is
 // this import's own or a `place`: `*out` is then a reservation, to be given to
@@ -1356,30 +1353,33 @@ gpuipc_status gpuipc_can_import(const struct gpuipc *ipc,
 
 // 1 if an import is worth trying: for this process's own memory, and where an answer
 // is `GPUIPC_FEASIBLE_YES` or `GPUIPC_FEASIBLE_UNKNOWN`. Else 0.
-gpuipc_status gpuipc_feasibility_is_importable(const struct gpuipc_feasibility *feasibility, uint32_t *out);
+gpuipc_status gpuipc_feasibility_is_importable(const struct gpuipc_feasibility *feasibility,
+                                               uint32_t *out);
 
 // 1 if the memory is this process's own, so that an import gives the original
 // pointer. Else 0.
-gpuipc_status gpuipc_feasibility_is_own(const struct gpuipc_feasibility *feasibility, uint32_t *out);
+gpuipc_status gpuipc_feasibility_is_own(const struct gpuipc_feasibility *feasibility,
+                                        uint32_t *out);
 
 // What is to be expected of each type, in the order in which an import would try
 // them; those that it would not try come first. None where there is a problem. An
 // array function: see above.
 gpuipc_status gpuipc_feasibility_types(const struct gpuipc_feasibility *feasibility,
-                                   struct gpuipc_type_feasibility *types,
-                                   size_t capacity,
-                                   size_t *count);
+                                       struct gpuipc_type_feasibility *types,
+                                       size_t capacity,
+                                       size_t *count);
 
 // Why no import could succeed, whatever the type, as the status that
 // `gpuipc_import` would return: the handles are not one range, a device is not
 // there, the process was forked. `GPUIPC_OK` if there is no such problem.
-gpuipc_status gpuipc_feasibility_problem(const struct gpuipc_feasibility *feasibility, gpuipc_status *out);
+gpuipc_status gpuipc_feasibility_problem(const struct gpuipc_feasibility *feasibility,
+                                         gpuipc_status *out);
 
 // The problem in words, empty if there is none. A text function: see above.
 gpuipc_status gpuipc_feasibility_problem_text(const struct gpuipc_feasibility *feasibility,
-                                          char *buffer,
-                                          size_t size,
-                                          size_t *needed);
+                                              char *buffer,
+                                              size_t len,
+                                              size_t *needed);
 
 // Gives it back. NULL is allowed.
 void gpuipc_feasibility_free(struct gpuipc_feasibility *feasibility);
@@ -1443,15 +1443,15 @@ gpuipc_status gpuipc_deserialize(const struct gpuipc *ipc,
                                  const struct gpuipc_import_options *options,
                                  struct gpuipc_registered **out);
 
-// Writes the bytes to ship to importers into `buffer` of `size` bytes, and how many there
-// are into `*needed`: what `gpuipc_deserialize` takes. With size 0 it only writes
+// Writes the bytes to ship to importers into `buffer` of `len` bytes, and how many there
+// are into `*needed`: what `gpuipc_deserialize` takes. With length 0 it only writes
 // `*needed`, and the buffer may be NULL; with a buffer, `needed` may be NULL. Who holds
 // the bytes may ask for the memory: keep them like a password.
 //
 // Fails with `GPUIPC_BUFFER_TOO_SMALL`, and then writes `*needed` only.
 gpuipc_status gpuipc_registered_bytes(const struct gpuipc_registered *registered,
                                       uint8_t *buffer,
-                                      size_t size,
+                                      size_t len,
                                       size_t *needed);
 
 // The bytes of its GPU handles, as `gpuipc_exported_bytes` writes them; none for memory
@@ -1460,7 +1460,7 @@ gpuipc_status gpuipc_registered_bytes(const struct gpuipc_registered *registered
 // Fails with `GPUIPC_BUFFER_TOO_SMALL`, and then writes `*needed` only.
 gpuipc_status gpuipc_registered_handles(const struct gpuipc_registered *registered,
                                         uint8_t *buffer,
-                                        size_t size,
+                                        size_t len,
                                         size_t *needed);
 
 // The buffer's first byte in this process (a `CUdeviceptr`): the original pointer in its
@@ -1502,7 +1502,7 @@ gpuipc_status gpuipc_registered_gpu_error(const struct gpuipc_registered *regist
 // The same in words, empty if nothing failed. A text function: see above.
 gpuipc_status gpuipc_registered_gpu_error_text(const struct gpuipc_registered *registered,
                                                char *buffer,
-                                               size_t size,
+                                               size_t len,
                                                size_t *needed);
 
 // The attempts behind it. An array function: see above.
@@ -1533,7 +1533,7 @@ gpuipc_status gpuipc_handle_read(const uint8_t *handle, size_t len, struct gpuip
 // attempt with its step, code and hint. Empty if that call returned
 // `GPUIPC_OK`. The calls that return no status, and those about the last error, do
 // not change it. A text function: see above.
-gpuipc_status gpuipc_last_error(char *buffer, size_t size, size_t *needed);
+gpuipc_status gpuipc_last_error(char *buffer, size_t len, size_t *needed);
 
 // The same in numbers: the status, the kind of memory that cannot be shared, the
 // code of the driver or the kernel.
@@ -1590,16 +1590,16 @@ gpuipc_status gpuipc_buffer_ptr(const struct gpuipc_buffer *buffer, uint64_t *ou
 // How many bytes were asked for.
 gpuipc_status gpuipc_buffer_len(const struct gpuipc_buffer *buffer, size_t *out);
 
-// Copies `size` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
+// Copies `len` bytes from `offset` on into `to`, on the CPU (`cuMemcpyDtoH`).
 //
 // Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer, and with
 // `GPUIPC_DRIVER_CALL`, after which `to` holds anything.
 gpuipc_status gpuipc_buffer_read(const struct gpuipc_buffer *buffer,
                                  size_t offset,
                                  uint8_t *to,
-                                 size_t size);
+                                 size_t len);
 
-// Copies `size` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
+// Copies `len` bytes on the CPU at `from` to `offset` (`cuMemcpyHtoD`). When it
 // returns the bytes are there, and so is all other work of that context done.
 //
 // Fails with `GPUIPC_INVALID_ARGUMENT` for a range beyond the buffer,
@@ -1607,7 +1607,7 @@ gpuipc_status gpuipc_buffer_read(const struct gpuipc_buffer *buffer,
 gpuipc_status gpuipc_buffer_write(const struct gpuipc_buffer *buffer,
                                   size_t offset,
                                   const uint8_t *from,
-                                  size_t size);
+                                  size_t len);
 
 // Frees the memory. NULL is allowed. Work that uses it must have ended; exports of
 // it are to be freed before.
