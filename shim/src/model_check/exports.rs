@@ -76,11 +76,11 @@ struct Exporter {
 impl Exporter {
     fn export(&self, types: u8) -> Kept {
         let process = self.clone();
-        let export = self.export(types);
+        let export = self.allocation_export(types);
         Kept { process, export }
     }
 
-    fn export(&self, types: u8) -> Arc<ExportedAllocation> {
+    fn allocation_export(&self, types: u8) -> Arc<ExportedAllocation> {
         let is_same = |export: &ExportedAllocation| {
             // Others go on while the registry is locked.
             thread::yield_now();
