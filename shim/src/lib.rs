@@ -102,18 +102,18 @@ pub mod fuzzing;
 mod gpu;
 mod import;
 mod ipc;
+#[cfg(all(test, gpuipc_shuttle))]
+mod model_check;
 #[cfg(feature = "multicast")]
 pub mod multicast;
 mod options;
 mod process;
-#[cfg(all(test, gpuipc_shuttle))]
-mod races;
 mod registered;
 mod session;
 
-pub use attempt::{Attempt, Code, Peers, Reason, Step};
+pub use attempt::{Attempt, Code, GpuPair, Reason, Step};
 pub use buffer::{Buffer, Memory};
-pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
+pub use error::{Error, ImportError, MemoryKind, NotExportable, RangeError};
 pub use export::{Exported, WHOLE_ALLOCATION};
 pub use gpu::device_memory::DeviceMemory;
 pub use gpu::driver::{Driver, DriverCause, DriverError, device_uuid};
@@ -124,9 +124,9 @@ pub use gpuipc_core::{
     TypeFlags,
 };
 pub use gpuipc_sys as sys;
-pub use import::can_import::{Outlook, Verdict};
+pub use import::can_import::{Feasibility, Feasible};
 pub use import::mem::{GpuIpcMem, Liveness, Used};
-pub use import::window::check_window;
+pub use import::range::check_range;
 pub use options::{
     Access, DEFAULT_TIMEOUT, DeviceId, ExportOptions, ImportOptions, IpcOptions,
     SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,

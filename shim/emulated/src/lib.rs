@@ -20,7 +20,7 @@
 //!   subject a file.
 //! * `multicast_store`, `multicast_table`, `multicast_reach`, [`multicast`]: what
 //!   the members of a multicast object share, and the calls.
-//! * `border`, `gate`, `table`, [`faults`]: C's pointers become typed arguments
+//! * `args`, `gate`, `table`, [`faults`]: C's pointers become typed arguments
 //!   in one place; each call first passes the fault injector.
 //!
 //! It runs no kernels, has no events, and is not fast: copies go
@@ -104,10 +104,10 @@
 
 #![deny(unsafe_code)]
 
+mod args;
 mod at_once;
 mod attribute;
 mod blocks;
-mod border;
 mod capture;
 mod config;
 mod context;

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::Answer;
-use crate::border::{In, Out};
+use crate::args::{In, Out};
 use crate::config::config;
 use crate::header::{HEADER_LEN, Header, Kind, Place};
 use crate::shelf;
@@ -107,12 +107,6 @@ impl Storage {
             .checked_add(size)
             .filter(|end| *end <= self.header.size)
             .ok_or(CuResult::OUT_OF_MEMORY)?;
-        // Asked first, since filling the disk to the brim harms others meanwhile.
-        let room = fstatvfs(&self.file).map_err(|_| CuResult::OPERATING_SYSTEM)?;
-        let wanted = size.saturating_add(HEADER_BYTES);
-        if room.f_bavail.saturating_mul(room.f_frsize) < wanted {
-            return Err(CuResult::OUT_OF_MEMORY);
-        }
         if config().room_on_write {
             let long = fstat(&self.file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0));
             return match long {
@@ -121,6 +115,12 @@ impl Storage {
                     .map_err(|_| CuResult::OUT_OF_MEMORY),
                 Err(_) => Err(CuResult::OPERATING_SYSTEM),
             };
+        }
+        // Asked first, since filling the disk to the brim harms others meanwhile.
+        let room = fstatvfs(&self.file).map_err(|_| CuResult::OPERATING_SYSTEM)?;
+        let wanted = size.saturating_add(HEADER_BYTES);
+        if room.f_bavail.saturating_mul(room.f_frsize) < wanted {
+            return Err(CuResult::OUT_OF_MEMORY);
         }
         let from = HEADER_BYTES + offset;
         retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), from, end - offset))
