@@ -41,7 +41,7 @@ fn wrong_handle(criterion: &mut Criterion) {
         bencher.iter(|| GpuIpcMemHandle::decode(black_box(&damaged)));
     });
 
-    // The last rule of all: the only segment is as long as its window.
+    // The last rule of all: the only segment is as long as its range.
     let mut wrong = bytes;
     wrong[56] = 1;
     let sum = checksum_of(&wrong).to_le_bytes();

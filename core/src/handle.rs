@@ -21,7 +21,7 @@ pub(crate) const NOT_HOST_NUMA: i16 = -1;
 
 layout! {
     #[places(HandlePlaces)]
-    /// One segment of shared GPU memory, with every way of sharing that it allows: 384 bytes,
+    /// One segment of shared GPU memory, with every type of sharing that it allows: 384 bytes,
     /// little-endian, without padding, to be shipped by any means.
     ///
     /// A handle that exists keeps all rules of the format. Made by [`new`](Self::new) or
@@ -60,15 +60,15 @@ layout! {
         length: u64,
         #[at(40)] #[plain(u64)] /// The driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID`; never used again in the exporter.
         allocation_id: u64,
-        #[at(48)] /// The same in all segments of one exported window.
-        window_id: u64,
-        #[at(56)] /// Bytes of the whole window.
-        window_length: u64,
-        #[at(64)] /// Bytes of the window before this segment.
-        window_offset: u64,
-        #[at(72)] /// This segment's place in the window, from 0.
+        #[at(48)] /// The same in all segments of one exported range.
+        range_id: u64,
+        #[at(56)] /// Bytes of the whole range.
+        range_length: u64,
+        #[at(64)] /// Bytes of the range before this segment.
+        range_offset: u64,
+        #[at(72)] /// This segment's place in the range, from 0.
         segment_index: u32,
-        #[at(76)] /// Segments of the window: 1 for one inside one allocation.
+        #[at(76)] /// Segments of the range: 1 for one inside one allocation.
         segment_count: u32,
         #[at(80)] #[plain(DeviceUuid)] /// The GPU that holds the memory; zero for host memory.
         device_uuid: [u8; 16],
@@ -103,13 +103,13 @@ layout! {
     /// All that a handle says. [`GpuIpcMemHandle::new`] makes a handle of it,
     /// [`GpuIpcMemHandle::fields`] gives it back.
     ///
-    /// The default is no valid handle: at least a size, a length, a window and one type are missing.
+    /// The default is no valid handle: at least a size, a length, a range and one type are missing.
     /// The `Debug` text shows neither the token nor the driver's bytes, since who has them may use the
     /// memory.
     #[derive(Clone, Default, PartialEq, Eq)]
     pub struct HandleFields {
         /// What this segment is a part of.
-        window: Window,
+        range: SharedRange,
         /// The NUMA node, at least 0, of pinned host memory; none for a GPU's memory.
         numa_node: Option<i16>,
         /// `CUipcMemHandle`.
@@ -133,18 +133,18 @@ assert_impl_all!(GpuIpcMemHandle: Send, Sync, Copy);
 
 /// The bytes that were exported together, of which a handle describes one segment.
 ///
-/// A window that lies inside one allocation has one segment, which is all of it.
+/// A range that lies inside one allocation has one segment, which is all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Window {
-    /// The same in all segments of one window; never used again in the exporter.
+pub struct SharedRange {
+    /// The same in all segments of one range; never used again in the exporter.
     pub id: u64,
-    /// Bytes of the whole window.
+    /// Bytes of the whole range.
     pub length: u64,
-    /// Bytes of the window before this segment.
+    /// Bytes of the range before this segment.
     pub offset: u64,
     /// This segment's place, from 0.
     pub segment_index: u32,
-    /// Segments of the window, at least 1.
+    /// Segments of the range, at least 1.
     pub segment_count: u32,
 }
 
@@ -167,11 +167,11 @@ impl GpuIpcMemHandle {
             type_flags: fields.types().bits(),
             attributes: fields.attributes().bits(),
             numa_node: fields.numa_node.unwrap_or(NOT_HOST_NUMA),
-            window_id: fields.window.id,
-            window_length: fields.window.length,
-            window_offset: fields.window.offset,
-            segment_index: fields.window.segment_index,
-            segment_count: fields.window.segment_count,
+            range_id: fields.range.id,
+            range_length: fields.range.length,
+            range_offset: fields.range.offset,
+            segment_index: fields.range.segment_index,
+            segment_count: fields.range.segment_count,
             slot_0: Slot::new(slot_0.unwrap_or([0; SLOT_BYTES])),
             slot_1: Slot::new(ticket.unwrap_or([0; SLOT_BYTES])),
             slot_2: Slot::new(fields.fabric.unwrap_or([0; SLOT_BYTES])),
@@ -211,7 +211,7 @@ impl GpuIpcMemHandle {
     /// All that the handle says, in plain types. What a newer writer added is not in it.
     pub fn fields(&self) -> HandleFields {
         self.fields_with(
-            self.window(),
+            self.range(),
             self.numa_node(),
             self.runtime_ipc().copied(),
             self.pool_pointer().copied(),
@@ -243,11 +243,11 @@ impl GpuIpcMemHandle {
     }
 
     /// What this segment is a part of.
-    pub fn window(&self) -> Window {
-        Window {
-            id: self.window_id,
-            length: self.window_length,
-            offset: self.window_offset,
+    pub fn range(&self) -> SharedRange {
+        SharedRange {
+            id: self.range_id,
+            length: self.range_length,
+            offset: self.range_offset,
             segment_index: self.segment_index,
             segment_count: self.segment_count,
         }
@@ -316,7 +316,7 @@ impl fmt::Debug for HandleFields {
         self.debug_plain(&mut debug);
         // The driver's bytes are secret: only whether they are there.
         debug
-            .field("window", &self.window)
+            .field("range", &self.range)
             .field("numa_node", &self.numa_node)
             .field("runtime_ipc", &self.runtime_ipc.map(|_| Masked))
             .field("pool_pointer", &self.pool_pointer.map(|_| Masked))

@@ -15,7 +15,7 @@
 //! | `layout` | the macro in whose tables every field of every format stands once | judge a value |
 //! | `check` | what the rules of all formats share | know a format |
 //! | `identity`, `token`, `types` | names, secrets, ways of sharing | know where they lie in a handle |
-//! | `slot`, `ticket` | the 64-byte lines that hold what the driver or the broker needs; the ledger's entry | know which slot is in use |
+//! | `slot`, `ticket` | the 64-byte lines that hold what the driver or the broker needs; the export table's entry | know which slot is in use |
 //! | `handle` | the handle, its plain form, its accessors | exist with wrong content |
 //! | `same_allocation` | whether two handles are of one allocation | know who asks, and why |
 //! | `rules` | every rule that a handle must keep, in one list | know about bytes on the wire |
@@ -65,7 +65,7 @@ mod types;
 
 pub use checksum::checksum_of;
 pub use error::{DecodeError, MessageError};
-pub use handle::{GpuIpcMemHandle, HandleFields, Window};
+pub use handle::{GpuIpcMemHandle, HandleFields, SharedRange};
 pub use identity::{ClusterUuid, DeviceUuid, Endpoint, HostId, ProcessId};
 pub use layout::{
     FORMAT_VERSION, HANDLE_BYTES, REGISTERED_HEADER_BYTES, REPLY_BYTES, REQUEST_BYTES, SLOT_BYTES,
@@ -79,6 +79,6 @@ pub use registered::{
     RegisteredFields, RegisteredMemoryRef, TransportInfo, registered_len,
 };
 pub use status::Status;
-pub use ticket::{LedgerEntry, TableEntry, Ticket};
+pub use ticket::{TablePlace, TableEntry, Ticket};
 pub use token::Token;
 pub use types::{Attributes, HandleType, TypeFlags, TypeList};

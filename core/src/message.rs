@@ -53,15 +53,15 @@ numbered! {
         MemoryUnchanged = 2,
         /// The memory was freed; another may lie at its address.
         MemoryChanged = 3,
-        /// No live offer has this token.
-        OfferWithdrawn = 4,
+        /// No live export has this token.
+        ExportRevoked = 4,
         /// The broker does not serve the sender's uid.
         NotPermitted = 5,
         /// The request did not decode; the reply's id is 0.
         Malformed = 6,
         /// The broker cannot answer now, but may later.
         Busy = 7,
-        /// The offer has no descriptor.
+        /// The export has no descriptor.
         NoFd = 8,
         /// The driver could not say whether the memory is unchanged.
         CheckFailed = 9,

@@ -1,4 +1,4 @@
-//! A registered memory: what a runtime ships to a peer to describe one of its buffers, with every
+//! A registered memory: what a runtime ships to another process to describe one of its buffers, with every
 //! way to reach it.
 
 mod error;
@@ -37,7 +37,7 @@ const MIN_READER: u8 = 1;
 /// then N handles, 384 bytes each ([`GpuIpcMemHandle`], each with a checksum of its own); all
 /// little-endian, without padding. T is at most 16, N at most 1048576.
 ///
-/// The handles are those of one window of `size` bytes: all of its segments, in their order, each
+/// The handles are those of one range of `len` bytes: all of its segments, in their order, each
 /// where the one before ends, and all of the owner. A reader takes bytes whose `min_reader` is at
 /// most its own version, and ignores the reserved bytes that a newer writer set. Each handle has
 /// versions of its own.
@@ -96,7 +96,7 @@ impl<'a> RegisteredMemoryRef<'a> {
 
     /// How long the registered memory is that starts with these bytes, of which there are at least
     /// 128: for those who read it from a stream. Up to 384 MiB, before anything is known of the
-    /// sender, so a reader that knows its peers' buffers has a lower limit.
+    /// sender, so a reader that knows the buffers of the others has a lower limit.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub(crate) fn check_readable(handle: &GpuIpcMemHandle) -> Result<(), DecodeError
 }
 
 /// What fields can say and a handle cannot: -1 is "no descriptor" on the wire, and inode 0 "no
-/// ledger".
+/// export table".
 pub(crate) fn check_fields(fields: &HandleFields) -> Checked {
     let Some(ticket) = fields.ticket else {
         return Ok(());
@@ -39,9 +39,9 @@ pub(crate) fn check_fields(fields: &HandleFields) -> Checked {
     let fd = ticket.fd.unwrap_or(0);
     let words = "a descriptor's number is at least 0 (none is None)";
     rule(fd >= 0, "ticket.fd", fd.cast_unsigned(), words)?;
-    let there = ticket.ledger.is_none_or(|ledger| ledger.inode != 0);
-    let words = "no file has inode 0 (no ledger is None)";
-    rule(there, "ticket.ledger.inode", 0_u64, words)
+    let there = ticket.table.is_none_or(|table| table.inode != 0);
+    let words = "no file has inode 0 (no export table is None)";
+    rule(there, "ticket.table.inode", 0_u64, words)
 }
 
 /// What the handle says makes sense.
@@ -144,20 +144,20 @@ fn check_ticket(handle: &GpuIpcMemHandle, newer: bool) -> Checked {
         slot.fd.cast_unsigned(),
         words,
     )?;
-    if slot.ledger().is_some() {
-        let (fd, words) = (slot.ledger_fd, "a descriptor's number is at least 0");
-        return rule(fd >= 0, "ticket.ledger.fd", fd.cast_unsigned(), words);
+    if slot.table().is_some() {
+        let (fd, words) = (slot.table_fd, "a descriptor's number is at least 0");
+        return rule(fd >= 0, "ticket.table.fd", fd.cast_unsigned(), words);
     }
-    let words = "a ticket without a ledger has zeros there, and this is where it has not";
+    let words = "a ticket without an export table has zeros there, and this is where it has not";
     for (bytes, start) in [
-        (&slot.ledger_fd.to_le_bytes()[..], places.ledger_fd.start),
-        (&slot.ledger_slot.to_le_bytes(), places.ledger_slot.start),
+        (&slot.table_fd.to_le_bytes()[..], places.table_fd.start),
+        (&slot.table_slot.to_le_bytes(), places.table_slot.start),
         (
-            &slot.ledger_device.to_le_bytes(),
-            places.ledger_device.start,
+            &slot.table_device.to_le_bytes(),
+            places.table_device.start,
         ),
     ] {
-        zero(bytes, start, "ticket.ledger", words)?;
+        zero(bytes, start, "ticket.table", words)?;
     }
     Ok(())
 }
@@ -189,7 +189,7 @@ fn check_kind(handle: &GpuIpcMemHandle) -> Checked {
     Ok(())
 }
 
-/// The segment lies in its allocation and in its window.
+/// The segment lies in its allocation and in its range.
 fn check_sizes(handle: &GpuIpcMemHandle) -> Checked {
     let length = handle.length;
     let fits = |start: u64, whole: u64| start.checked_add(length).is_some_and(|end| end <= whole);
@@ -203,28 +203,28 @@ fn check_sizes(handle: &GpuIpcMemHandle) -> Checked {
     AT.segment_count.must(
         handle.segment_count >= 1,
         handle.segment_count,
-        "a window has at least 1 segment",
+        "a range has at least 1 segment",
     )?;
     AT.segment_index.must(
         handle.segment_index < handle.segment_count,
         handle.segment_index,
         "it counts from 0 and is below segment_count",
     )?;
-    AT.window_offset.must(
-        fits(handle.window_offset, handle.window_length),
-        handle.window_offset,
-        "with length it stays inside window_length",
+    AT.range_offset.must(
+        fits(handle.range_offset, handle.range_length),
+        handle.range_offset,
+        "with length it stays inside range_length",
     )?;
     if handle.segment_count == 1 {
-        AT.window_offset.must(
-            handle.window_offset == 0,
-            handle.window_offset,
-            "the only segment starts where its window starts",
+        AT.range_offset.must(
+            handle.range_offset == 0,
+            handle.range_offset,
+            "the only segment starts where its range starts",
         )?;
-        AT.window_length.must(
-            handle.window_length == length,
-            handle.window_length,
-            "the only segment is as long as its window",
+        AT.range_length.must(
+            handle.range_length == length,
+            handle.range_length,
+            "the only segment is as long as its range",
         )?;
     }
     Ok(())

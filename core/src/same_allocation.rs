@@ -19,9 +19,9 @@ fn without_part(handle: &GpuIpcMemHandle) -> [u8; HANDLE_BYTES] {
     let b = &mut bytes;
     at.offset_from_base.put(b, [0; 8]);
     at.length.put(b, [0; 8]);
-    at.window_id.put(b, [0; 8]);
-    at.window_length.put(b, [0; 8]);
-    at.window_offset.put(b, [0; 8]);
+    at.range_id.put(b, [0; 8]);
+    at.range_length.put(b, [0; 8]);
+    at.range_offset.put(b, [0; 8]);
     at.segment_index.put(b, [0; 4]);
     at.segment_count.put(b, [0; 4]);
     at.checksum.put(b, [0; 4]);
@@ -44,7 +44,7 @@ mod tests {
                 handle.same_allocation(&GpuIpcMemHandle::of_wire(&bytes))
             })
             .collect();
-        // The table in the documentation of `GpuIpcMemHandle`: offset and length, window and
+        // The table in the documentation of `GpuIpcMemHandle`: offset and length, range and
         // segment, checksum.
         let parts: Vec<usize> = (24..40).chain(48..80).chain(188..192).collect();
         assert_eq!(free, parts);

@@ -74,8 +74,8 @@ impl Status {
 
     /// The process that exported the memory is gone.
     pub const EXPORTER_GONE: Self = Self(80);
-    /// The exporter has taken its offer back.
-    pub const OFFER_WITHDRAWN: Self = Self(81);
+    /// The exporter has revoked the export.
+    pub const EXPORT_REVOKED: Self = Self(81);
     /// The deadline passed.
     pub const TIMED_OUT: Self = Self(82);
     /// Every type of sharing was tried, and none worked.
@@ -86,8 +86,8 @@ impl Status {
     pub const UNSUPPORTED: Self = Self(85);
     /// The caller's cancel flag was set.
     pub const CANCELLED: Self = Self(86);
-    /// The handles are not the segments of one window.
-    pub const NOT_ONE_WINDOW: Self = Self(87);
+    /// The handles are not the segments of one range.
+    pub const NOT_ONE_RANGE: Self = Self(87);
 
     // 100 to 119: multicast.
 
@@ -156,12 +156,12 @@ impl Status {
             Self::NOT_EXPORTABLE => ("NOT_EXPORTABLE", "this memory cannot be shared"),
             Self::BROKER_START => ("BROKER_START", "the server for importers cannot be started"),
             Self::EXPORTER_GONE => ("EXPORTER_GONE", "the exporting process is gone"),
-            Self::OFFER_WITHDRAWN => (
-                "OFFER_WITHDRAWN",
-                "the exporter no longer offers this memory",
+            Self::EXPORT_REVOKED => (
+                "EXPORT_REVOKED",
+                "the exporter no longer exports this memory",
             ),
             Self::TIMED_OUT => ("TIMED_OUT", "the deadline passed"),
-            Self::NO_TYPE_WORKED => ("NO_TYPE_WORKED", "no way of sharing worked"),
+            Self::NO_TYPE_WORKED => ("NO_TYPE_WORKED", "no type worked"),
             Self::OTHER_HOST => (
                 "OTHER_HOST",
                 "the memory is on another host and cannot be reached from here",
@@ -171,9 +171,9 @@ impl Status {
                 "the driver or the device does not support this",
             ),
             Self::CANCELLED => ("CANCELLED", "the caller cancelled the import"),
-            Self::NOT_ONE_WINDOW => (
-                "NOT_ONE_WINDOW",
-                "the handles are not the segments of one window",
+            Self::NOT_ONE_RANGE => (
+                "NOT_ONE_RANGE",
+                "the handles are not the segments of one range",
             ),
             Self::MULTICAST_UNAVAILABLE => (
                 "MULTICAST_UNAVAILABLE",

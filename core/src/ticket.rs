@@ -1,5 +1,5 @@
 //! The ticket: what an importer needs to ask the exporter's broker; and the entry of the export
-//! table that proves that the broker's offer lives.
+//! table that proves that the broker's export lives.
 
 use crate::identity::Endpoint;
 use crate::layout::{SLOT_BYTES, TABLE_ENTRY_BYTES, layout};
@@ -17,16 +17,16 @@ layout! {
         token: [u8; 16],
         #[at(32)] /// The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory, and descriptors that are made on demand. For messages and tests only: the exporter closes it with the export, and may have another file at that number then.
         fd: i32,
-        #[at(36)] /// The ledger's descriptor; 0 without a ledger, as the rest of it.
-        ledger_fd: i32,
-        #[at(40)] /// Which of the ledger's slots.
-        ledger_slot: u32,
+        #[at(36)] /// The export table's descriptor; 0 without an export table, as the rest of it.
+        table_fd: i32,
+        #[at(40)] /// Which of the export table's slots.
+        table_slot: u32,
         #[at(44)] /// 0.
         reserved: u32,
-        #[at(48)] /// The device of the ledger's file.
-        ledger_device: u64,
-        #[at(56)] /// The inode of the ledger's file, not 0 where there is a ledger.
-        ledger_inode: u64,
+        #[at(48)] /// The device of the export table's file.
+        table_device: u64,
+        #[at(56)] /// The inode of the export table's file, not 0 where there is an export table.
+        table_inode: u64,
     }
 
     /// What lets an importer ask the exporter's broker for the memory's file descriptor, and whether
@@ -38,17 +38,17 @@ layout! {
         /// The number that the memory's descriptor has in the exporter, at least 0; none where the
         /// exporter keeps none open.
         fd: Option<i32>,
-        /// What proves that the offer lives, and that a descriptor fetched by that number is the one
-        /// on offer.
-        ledger: Option<LedgerEntry>,
+        /// What proves that the export lives, and that a descriptor fetched by that number is the one
+        /// exported.
+        table: Option<TablePlace>,
     }
 }
 
-/// Where the token stands in the exporter's ledger: a sealed file of [`TableEntry`]s that the
+/// Where the token stands in the exporter's export table: a sealed file of [`TableEntry`]s that the
 /// exporter keeps open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LedgerEntry {
-    /// The number that the ledger's descriptor has in the exporter, at least 0.
+pub struct TablePlace {
+    /// The number that the export table's descriptor has in the exporter, at least 0.
     pub fd: i32,
     /// Which entry: its 32 bytes start at 32 times this.
     pub slot: u32,
@@ -67,13 +67,13 @@ impl Ticket {
             fd: self.fd.unwrap_or(NO_FD),
             ..TicketSlot::of_wire(&[0; SLOT_BYTES])
         };
-        let slot = match self.ledger {
+        let slot = match self.table {
             None => slot,
-            Some(ledger) => TicketSlot {
-                ledger_fd: ledger.fd,
-                ledger_slot: ledger.slot,
-                ledger_device: ledger.device,
-                ledger_inode: ledger.inode,
+            Some(table) => TicketSlot {
+                table_fd: table.fd,
+                table_slot: table.slot,
+                table_device: table.device,
+                table_inode: table.inode,
                 ..slot
             },
         };
@@ -83,17 +83,17 @@ impl Ticket {
     /// Takes any bytes; that they keep the rules is the handle's business.
     pub(crate) fn of_slot(slot: &[u8; SLOT_BYTES]) -> Self {
         let slot = TicketSlot::of_wire(slot);
-        slot.fields_with((slot.fd != NO_FD).then_some(slot.fd), slot.ledger())
+        slot.fields_with((slot.fd != NO_FD).then_some(slot.fd), slot.table())
     }
 }
 
 impl TicketSlot {
-    pub(crate) fn ledger(&self) -> Option<LedgerEntry> {
-        (self.ledger_inode != 0).then_some(LedgerEntry {
-            fd: self.ledger_fd,
-            slot: self.ledger_slot,
-            device: self.ledger_device,
-            inode: self.ledger_inode,
+    pub(crate) fn table(&self) -> Option<TablePlace> {
+        (self.table_inode != 0).then_some(TablePlace {
+            fd: self.table_fd,
+            slot: self.table_slot,
+            device: self.table_device,
+            inode: self.table_inode,
         })
     }
 }
@@ -102,7 +102,7 @@ layout! {
     #[places(TableEntryPlaces)]
     #[repr(C)]
     pub(crate) struct TableEntryBytes {
-        #[at(0)] #[plain(Token)] /// The secret of what is on offer.
+        #[at(0)] #[plain(Token)] /// The secret of what is exported.
         token: [u8; 16],
         #[at(16)] /// The descriptor's number in the exporter, or -1.
         number: i64,
@@ -110,14 +110,14 @@ layout! {
         allocation_id: u64,
     }
 
-    /// What the exporter's ledger, a sealed file in memory, says of one offer.
+    /// What the exporter's export table, a sealed file in memory, says of one export.
     ///
     /// It is written before the handle exists and removed before the descriptor is closed. So who
-    /// fetches the descriptor `Ticket::fd` from the exporter, and *then* the ledger's, and finds all
-    /// three in the entry, has fetched the descriptor that was offered. A free entry is all zeros.
+    /// fetches the descriptor `Ticket::fd` from the exporter, and *then* the export table's, and finds all
+    /// three in the entry, has fetched the descriptor that was exported. A free entry is all zeros.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TableEntry {
-        /// The number that the offered descriptor has in the exporter; none where it keeps none open.
+        /// The number that the exported descriptor has in the exporter; none where it keeps none open.
         fd: Option<i32>,
     }
 }

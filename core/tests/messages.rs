@@ -56,7 +56,7 @@ fn every_kind_and_status_arrives() {
         (1, ReplyStatus::FdAttached),
         (2, ReplyStatus::MemoryUnchanged),
         (3, ReplyStatus::MemoryChanged),
-        (4, ReplyStatus::OfferWithdrawn),
+        (4, ReplyStatus::ExportRevoked),
         (5, ReplyStatus::NotPermitted),
         (6, ReplyStatus::Malformed),
         (7, ReplyStatus::Busy),

@@ -8,8 +8,8 @@ mod samples;
 
 use gpuipc_core::{
     ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, HostId,
-    LedgerEntry, ProcessId, RegisteredFields, RegisteredMemoryRef, Reply, Request, Ticket, Token,
-    TransportInfo, Window,
+    TablePlace, ProcessId, RegisteredFields, RegisteredMemoryRef, Reply, Request, Ticket, Token,
+    TransportInfo, SharedRange,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -52,12 +52,12 @@ fn part() -> impl Strategy<Value = (u64, u64, u64)> {
     })
 }
 
-fn window(length: u64) -> impl Strategy<Value = Window> {
+fn range(length: u64) -> impl Strategy<Value = SharedRange> {
     let many = (number(), number(), any::<u32>(), any::<u32>()).prop_map(
         move |(start, slack, index, after)| {
             let offset = start.min(u64::MAX - length);
             let segment_count = index.saturating_add(after).max(2);
-            Window {
+            SharedRange {
                 id: 0,
                 length: (offset + length).saturating_add(slack),
                 offset,
@@ -66,48 +66,48 @@ fn window(length: u64) -> impl Strategy<Value = Window> {
             }
         },
     );
-    let one = Just(Window {
+    let one = Just(SharedRange {
         id: 0,
         length,
         offset: 0,
         segment_index: 0,
         segment_count: 1,
     });
-    (prop_oneof![one, many], any::<u64>()).prop_map(|(window, id)| Window { id, ..window })
+    (prop_oneof![one, many], any::<u64>()).prop_map(|(range, id)| SharedRange { id, ..range })
 }
 
 fn ticket() -> impl Strategy<Value = Ticket> {
     let fd = 0..=i32::MAX;
-    let ledger = (0..=i32::MAX, any::<u32>(), any::<u64>(), 1..=u64::MAX);
-    let ledger = ledger.prop_map(|(fd, slot, device, inode)| LedgerEntry {
+    let table = (0..=i32::MAX, any::<u32>(), any::<u64>(), 1..=u64::MAX);
+    let table = table.prop_map(|(fd, slot, device, inode)| TablePlace {
         fd,
         slot,
         device,
         inode,
     });
     let fd = proptest::option::of(fd);
-    let ledger = proptest::option::of(ledger);
+    let table = proptest::option::of(table);
     let names = (any::<[u8; 16]>(), any::<[u8; 16]>());
-    (names, fd, ledger).prop_map(|((endpoint, token), fd, ledger)| Ticket {
+    (names, fd, table).prop_map(|((endpoint, token), fd, table)| Ticket {
         endpoint: Endpoint(endpoint),
         token: Token::new(token),
         fd,
-        ledger,
+        table,
     })
 }
 
 /// Where and whose the memory is.
 fn origin() -> impl Strategy<Value = HandleFields> {
-    let sizes = part().prop_flat_map(|part| (Just(part), window(part.0)));
+    let sizes = part().prop_flat_map(|part| (Just(part), range(part.0)));
     let names = any::<[[u8; 16]; 4]>();
     let numbers = any::<[u32; 4]>();
     (sizes, any::<u64>(), names, numbers).prop_map(
-        |(((length, offset, base), window), allocation_id, names, numbers)| HandleFields {
+        |(((length, offset, base), range), allocation_id, names, numbers)| HandleFields {
             base_size: base,
             offset_from_base: offset,
             length,
             allocation_id,
-            window,
+            range,
             device_uuid: DeviceUuid(names[0]),
             process_id: ProcessId(names[1]),
             host_id: HostId(names[2]),
@@ -174,7 +174,7 @@ fn registered() -> impl Strategy<Value = samples::Registered> {
     let segments = proptest::collection::vec(valid(), 0..=5);
     (segments, transports(), origin(), any::<[u64; 3]>()).prop_filter_map(
         "a registered memory has a handle or a transport",
-        |(segments, transports, origin, [pointer, size, window_id])| {
+        |(segments, transports, origin, [pointer, size, range_id])| {
             let some = !segments.is_empty() || !transports.is_empty();
             let lengths = segments
                 .iter()
@@ -182,7 +182,7 @@ fn registered() -> impl Strategy<Value = samples::Registered> {
             let lengths: Vec<u64> = lengths.collect();
             let fields = RegisteredFields {
                 pointer,
-                size: if segments.is_empty() {
+                len: if segments.is_empty() {
                     size.max(1)
                 } else {
                     lengths.iter().sum()
@@ -192,9 +192,9 @@ fn registered() -> impl Strategy<Value = samples::Registered> {
                 pid: origin.pid,
                 pid_namespace: origin.pid_namespace,
             };
-            let mut window = Window {
-                id: window_id,
-                length: fields.size,
+            let mut range = SharedRange {
+                id: range_id,
+                length: fields.len,
                 offset: 0,
                 segment_index: 0,
                 segment_count: lengths.len() as u32,
@@ -202,13 +202,13 @@ fn registered() -> impl Strategy<Value = samples::Registered> {
             let handles = segments.into_iter().zip(lengths).map(|(segment, length)| {
                 let segment = HandleFields {
                     length,
-                    window,
+                    range,
                     process_id: fields.process_id,
                     host_id: fields.host_id,
                     ..segment
                 };
-                window.offset += length;
-                window.segment_index += 1;
+                range.offset += length;
+                range.segment_index += 1;
                 GpuIpcMemHandle::new(&segment).unwrap()
             });
             some.then(|| samples::Registered {

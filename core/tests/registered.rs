@@ -10,7 +10,7 @@ mod samples;
 
 use gpuipc_core::{
     DecodeError, EncodeError, GpuIpcMemHandle, HandleFields, MAX_HANDLES, ProcessId,
-    RegisteredError, RegisteredFields, RegisteredMemoryRef, TransportInfo, Window, checksum_of,
+    RegisteredError, RegisteredFields, RegisteredMemoryRef, TransportInfo, SharedRange, checksum_of,
     registered_len,
 };
 use samples::Registered;
@@ -165,7 +165,7 @@ fn thousands_of_segments_come_back() {
     let handles: Vec<GpuIpcMemHandle> = (0..COUNT)
         .map(|segment_index| {
             let fields = HandleFields {
-                window: Window {
+                range: SharedRange {
                     id: 7,
                     length: u64::from(COUNT) << 21,
                     offset: u64::from(segment_index) << 21,
@@ -179,7 +179,7 @@ fn thousands_of_segments_come_back() {
         .collect();
     let sample = Registered {
         fields: RegisteredFields {
-            size: u64::from(COUNT) << 21,
+            len: u64::from(COUNT) << 21,
             ..samples::registered_fields()
         },
         handles,
@@ -296,7 +296,7 @@ fn reserved_bytes_of_a_newer_writer_are_ignored_and_kept() {
 
 #[test]
 fn a_buffer_of_no_bytes_is_refused() {
-    assert_eq!(broken(&[(24, &[0; 8])]), ("size", 0));
+    assert_eq!(broken(&[(24, &[0; 8])]), ("len", 0));
 }
 
 #[test]
@@ -398,18 +398,18 @@ fn a_handle_of_another_owner_is_refused() {
 }
 
 #[test]
-fn a_handle_of_another_window_is_refused() {
-    let handles = with_handle(1, |fields| fields.window.id = 8);
-    assert_eq!(broken_handle(&handles), (1, "window_id", 8));
+fn a_handle_of_another_range_is_refused() {
+    let handles = with_handle(1, |fields| fields.range.id = 8);
+    assert_eq!(broken_handle(&handles), (1, "range_id", 8));
 }
 
 #[test]
-fn handles_are_all_segments_of_their_window() {
+fn handles_are_all_segments_of_their_range() {
     let handles = samples::three_segments();
     assert_eq!(broken_handle(&handles[..2]), (0, "segment_count", 3));
     let more = [&handles[..], &handles[2..]].concat();
     assert_eq!(broken_handle(&more), (0, "segment_count", 3));
-    let handles = with_handle(2, |fields| fields.window.segment_count = 4);
+    let handles = with_handle(2, |fields| fields.range.segment_count = 4);
     assert_eq!(broken_handle(&handles), (2, "segment_count", 4));
 }
 
@@ -424,21 +424,21 @@ fn handles_come_in_order() {
 }
 
 #[test]
-fn the_window_is_as_long_as_the_memory() {
-    let handles = with_handle(0, |fields| fields.window.length += 1);
-    assert_eq!(broken_handle(&handles), (0, "window_length", (7 << 20) + 1));
+fn the_range_is_as_long_as_the_memory() {
+    let handles = with_handle(0, |fields| fields.range.length += 1);
+    assert_eq!(broken_handle(&handles), (0, "range_length", (7 << 20) + 1));
     let error = changed(&samples::registered(), &[(24, &[1])]).unwrap_err();
     assert!(matches!(error, RegisteredError::Handle { index: 0, .. }));
 }
 
 #[test]
-fn segments_fill_the_window_without_gap_or_overlap() {
-    let handles = with_handle(0, |fields| fields.window.offset = 1);
-    assert_eq!(broken_handle(&handles), (0, "window_offset", 1));
-    let handles = with_handle(1, |fields| fields.window.offset -= 1);
-    assert_eq!(broken_handle(&handles), (1, "window_offset", (4 << 20) - 1));
+fn segments_fill_the_range_without_gap_or_overlap() {
+    let handles = with_handle(0, |fields| fields.range.offset = 1);
+    assert_eq!(broken_handle(&handles), (0, "range_offset", 1));
+    let handles = with_handle(1, |fields| fields.range.offset -= 1);
+    assert_eq!(broken_handle(&handles), (1, "range_offset", (4 << 20) - 1));
     let handles = with_handle(1, |fields| fields.length -= 1);
-    assert_eq!(broken_handle(&handles), (2, "window_offset", 6 << 20));
+    assert_eq!(broken_handle(&handles), (2, "range_offset", 6 << 20));
     let handles = with_handle(2, |fields| fields.length -= 1);
     assert_eq!(broken_handle(&handles), (2, "length", (1 << 20) - 1));
 }

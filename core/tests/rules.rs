@@ -9,7 +9,7 @@
 mod samples;
 
 use gpuipc_core::{
-    Attributes, DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, LedgerEntry,
+    Attributes, DecodeError, DeviceUuid, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, TablePlace,
     Ticket, TypeFlags, checksum_of,
 };
 
@@ -74,7 +74,7 @@ type Broken = (
 
 #[rustfmt::skip]
 fn broken_rules() -> Vec<Broken> {
-    use samples::{fd, fd_and_ledger, host_numa, legacy, multicast, pool, segment};
+    use samples::{fd, fd_and_table, host_numa, legacy, multicast, pool, segment};
     let max = || vec![0xff; 8];
     let bytes = |number: u64| number.to_le_bytes().to_vec();
     vec![
@@ -104,10 +104,10 @@ fn broken_rules() -> Vec<Broken> {
         ("the ticket's reserved is zero", fd(), vec![(303, vec![1])], ("ticket.reserved", 303)),
         ("a descriptor is a number or -1", fd(), vec![(288, vec![0xfe, 255, 255, 255])], ("ticket.fd", 0xffff_fffe)),
         ("of a newer writer, too", fd(), vec![(4, vec![2]), (288, vec![0xfe, 255, 255, 255])], ("ticket.fd", 0xffff_fffe)),
-        ("a ledger has a descriptor", fd_and_ledger(), vec![(292, vec![255; 4])], ("ticket.ledger.fd", 0xffff_ffff)),
-        ("no ledger, no descriptor of it", fd(), vec![(292, vec![9])], ("ticket.ledger", 292)),
-        ("no ledger, no slot", fd(), vec![(296, vec![3])], ("ticket.ledger", 296)),
-        ("no ledger, no device", fd(), vec![(304, vec![26])], ("ticket.ledger", 304)),
+        ("an export table has a descriptor", fd_and_table(), vec![(292, vec![255; 4])], ("ticket.table.fd", 0xffff_ffff)),
+        ("no export table, no descriptor of it", fd(), vec![(292, vec![9])], ("ticket.table", 292)),
+        ("no export table, no slot", fd(), vec![(296, vec![3])], ("ticket.table", 296)),
+        ("no export table, no device", fd(), vec![(304, vec![26])], ("ticket.table", 304)),
         ("no pool, no number of it", fd(), vec![(160, vec![5])], ("pool_id", 5)),
         ("no multicast, no members", fd(), vec![(10, vec![1])], ("num_devices", 1)),
         ("multicast has members", multicast(), vec![(10, vec![0])], ("num_devices", 0)),
@@ -120,13 +120,13 @@ fn broken_rules() -> Vec<Broken> {
         ("it lies in its allocation", fd(), vec![(24, bytes((14 << 20) + 1))], ("offset_from_base", (14 << 20) + 1)),
         ("it does not wrap around", fd(), vec![(24, max())], ("offset_from_base", u64::MAX)),
         ("in no allocation", fd(), vec![(16, max()), (24, max())], ("offset_from_base", u64::MAX)),
-        ("a window has segments", fd(), vec![(76, vec![0])], ("segment_count", 0)),
+        ("a range has segments", fd(), vec![(76, vec![0])], ("segment_count", 0)),
         ("the index is below the count", segment(), vec![(72, vec![3])], ("segment_index", 3)),
         ("the index is below the count", fd(), vec![(72, vec![1])], ("segment_index", 1)),
-        ("it lies in its window", segment(), vec![(64, bytes((5 << 20) + 1))], ("window_offset", (5 << 20) + 1)),
-        ("it does not wrap around", segment(), vec![(64, max())], ("window_offset", u64::MAX)),
-        ("the only segment is all", fd(), vec![(56, bytes(3 << 20))], ("window_length", 3 << 20)),
-        ("the only segment is first", fd(), vec![(56, bytes(3 << 20)), (64, bytes(1 << 20))], ("window_offset", 1 << 20)),
+        ("it lies in its range", segment(), vec![(64, bytes((5 << 20) + 1))], ("range_offset", (5 << 20) + 1)),
+        ("it does not wrap around", segment(), vec![(64, max())], ("range_offset", u64::MAX)),
+        ("the only segment is all", fd(), vec![(56, bytes(3 << 20))], ("range_length", 3 << 20)),
+        ("the only segment is first", fd(), vec![(56, bytes(3 << 20)), (64, bytes(1 << 20))], ("range_offset", 1 << 20)),
     ]
 }
 
@@ -150,16 +150,16 @@ fn the_largest_offsets_are_allowed() {
 #[test]
 fn fields_that_make_no_handle_are_refused() {
     let ticket = |fd, inode| {
-        let ledger = LedgerEntry {
+        let table = TablePlace {
             fd: 9,
             slot: 0,
             device: 26,
             inode,
         };
-        let ledger = Some(ledger).filter(|_| inode != 1);
+        let table = Some(table).filter(|_| inode != 1);
         Some(Ticket {
             fd,
-            ledger,
+            table,
             ..samples::TICKET
         })
     };
@@ -173,7 +173,7 @@ fn fields_that_make_no_handle_are_refused() {
             },
         ),
         (
-            "ticket.ledger.inode",
+            "ticket.table.inode",
             HandleFields {
                 ticket: ticket(Some(1), 0),
                 ..fd()
@@ -290,8 +290,8 @@ fn a_tickets_descriptor_is_a_number_or_none() {
     assert_eq!(zero.ticket().unwrap().fd, Some(0));
 }
 
-/// A ledger's bytes in a handle: descriptor, slot, device, inode.
-fn ledger(fd: i32, slot: u32, device: u64, inode: u64) -> [(usize, Vec<u8>); 4] {
+/// An export table's bytes in a handle: descriptor, slot, device, inode.
+fn table(fd: i32, slot: u32, device: u64, inode: u64) -> [(usize, Vec<u8>); 4] {
     [
         (292, fd.to_le_bytes().to_vec()),
         (296, slot.to_le_bytes().to_vec()),
@@ -300,46 +300,46 @@ fn ledger(fd: i32, slot: u32, device: u64, inode: u64) -> [(usize, Vec<u8>); 4] 
     ]
 }
 
-fn with_ledger(bytes: &[(usize, Vec<u8>); 4]) -> [(usize, &[u8]); 4] {
+fn with_table(bytes: &[(usize, Vec<u8>); 4]) -> [(usize, &[u8]); 4] {
     [0, 1, 2, 3].map(|part| (bytes[part].0, &bytes[part].1[..]))
 }
 
 #[test]
-fn a_ledger_is_there_if_it_has_an_inode() {
-    let bytes = ledger(9, 3, 26, 1234);
-    let handle = changed(&samples::fd(), &with_ledger(&bytes)).unwrap();
-    let entry = LedgerEntry {
+fn an_export_table_is_there_if_it_has_an_inode() {
+    let bytes = table(9, 3, 26, 1234);
+    let handle = changed(&samples::fd(), &with_table(&bytes)).unwrap();
+    let entry = TablePlace {
         fd: 9,
         slot: 3,
         device: 26,
         inode: 1234,
     };
-    assert_eq!(handle.ticket().unwrap().ledger, Some(entry));
+    assert_eq!(handle.ticket().unwrap().table, Some(entry));
     assert_eq!(
         changed(&samples::fd(), &[])
             .unwrap()
             .ticket()
             .unwrap()
-            .ledger,
+            .table,
         None
     );
     for (bytes, at) in [
-        (ledger(9, 0, 0, 0), 292),
-        (ledger(0, 3, 0, 0), 296),
-        (ledger(0, 0, 26, 0), 304),
+        (table(9, 0, 0, 0), 292),
+        (table(0, 3, 0, 0), 296),
+        (table(0, 0, 26, 0), 304),
     ] {
         assert_eq!(
-            broken(&samples::fd(), &with_ledger(&bytes)),
-            ("ticket.ledger", at)
+            broken(&samples::fd(), &with_table(&bytes)),
+            ("ticket.table", at)
         );
     }
 }
 
 #[test]
-fn a_ledger_may_speak_for_an_offer_without_a_descriptor() {
-    let bytes = ledger(9, 3, 26, 1234);
-    let handle = changed(&samples::legacy(), &with_ledger(&bytes)).unwrap();
-    assert!(handle.ticket().unwrap().ledger.is_some());
+fn an_export_table_may_speak_for_an_export_without_a_descriptor() {
+    let bytes = table(9, 3, 26, 1234);
+    let handle = changed(&samples::legacy(), &with_table(&bytes)).unwrap();
+    assert!(handle.ticket().unwrap().table.is_some());
 }
 
 #[test]

@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
     uint32_t *words = malloc(SIZE);
     gpuipc *ipc;
     gpuipc_buffer *buffer;
-    gpuipc_exported *offer;
+    gpuipc_exported *exported;
     uint64_t ptr;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -70,17 +70,17 @@ int main(int argc, char **argv) {
     }
     check(gpuipc_buffer_write(buffer, 0, (const uint8_t *)words, SIZE), "write");
     check(gpuipc_buffer_ptr(buffer, &ptr), "ptr");
-    check(gpuipc_export(ipc, ptr, SIZE, &offer), "export");
-    check(gpuipc_exported_handle_bytes(offer, 0, own, sizeof own), "handle");
+    check(gpuipc_export(ipc, ptr, SIZE, &exported), "export");
+    check(gpuipc_exported_handle_bytes(exported, 0, own, sizeof own), "handle");
     MPI_Allgather(own, GPUIPC_HANDLE_BYTES, MPI_BYTE, all, GPUIPC_HANDLE_BYTES, MPI_BYTE, MPI_COMM_WORLD);
     for (int of_rank = 0; of_rank < ranks; of_rank++) {
         if (of_rank != rank) {
             map_and_compare(ipc, all + (size_t)of_rank * GPUIPC_HANDLE_BYTES, of_rank, words);
         }
     }
-    /* Offers and memory must stay until everybody has mapped and read them. */
+    /* Exports and memory must stay until everybody has mapped and read them. */
     MPI_Barrier(MPI_COMM_WORLD);
-    gpuipc_exported_free(offer);
+    gpuipc_exported_free(exported);
     gpuipc_buffer_free(buffer);
     gpuipc_close(ipc);
     free(all);

@@ -1,4 +1,4 @@
-/* Two processes share GPU memory: the parent offers a buffer, the child maps it,
+/* Two processes share GPU memory: the parent exports a buffer, the child maps it,
  * reads it and writes an answer.
  *
  *     cc -std=c11 two_processes.c $(pkg-config --cflags --libs gpuipc)
@@ -58,21 +58,21 @@ static void exporter(int channel) {
     char text[32] = "hello, importer", done;
     gpuipc *ipc;
     gpuipc_buffer *buffer; /* or your own allocator's memory */
-    gpuipc_exported *offer;
+    gpuipc_exported *exported;
     uint64_t ptr;
     check(gpuipc_open(&ipc), "open");
     check(gpuipc_buffer_new(ipc, 0, GPUIPC_MEMORY_VMM_FD, SIZE, &buffer), "buffer");
     check(gpuipc_buffer_write(buffer, 0, (const uint8_t *)text, sizeof text), "write");
     check(gpuipc_buffer_ptr(buffer, &ptr), "ptr");
-    check(gpuipc_export(ipc, ptr, SIZE, &offer), "export");
-    check(gpuipc_exported_handle_bytes(offer, 0, handle, sizeof handle), "handle");
+    check(gpuipc_export(ipc, ptr, SIZE, &exported), "export");
+    check(gpuipc_exported_handle_bytes(exported, 0, handle, sizeof handle), "handle");
     need(write(channel, handle, sizeof handle) == sizeof handle, "the importer is gone");
-    /* The offer must live until all importers have imported. */
+    /* The export must live until all importers have imported. */
     need(read(channel, &done, 1) == 1, "the importer failed");
     check(gpuipc_buffer_read(buffer, 0, (uint8_t *)text, sizeof text), "read");
     printf("exporter: \"%s\"\n", text);
     need(strcmp(text, "hello, exporter") == 0, "that is not the answer");
-    gpuipc_exported_free(offer);
+    gpuipc_exported_free(exported);
     gpuipc_buffer_free(buffer);
     gpuipc_close(ipc);
 }

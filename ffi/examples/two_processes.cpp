@@ -33,8 +33,8 @@ static void exporter(int channel) {
     const gpuipcxx::ipc ipc;
     const gpuipcxx::buffer buffer = ipc.allocate(0, gpuipcxx::memory::cuda_malloc, 1 << 20);
     buffer.write(0, "hello, importer", 15);
-    const gpuipcxx::exported offer = ipc.export_memory(buffer.ptr(), buffer.size());
-    const std::vector<std::uint8_t> handle = offer.bytes();
+    const gpuipcxx::exported exported = ipc.export_memory(buffer.ptr(), buffer.size());
+    const std::vector<std::uint8_t> handle = exported.bytes();
     need(write(channel, handle.data(), handle.size()) == static_cast<ssize_t>(handle.size()), "the importer is gone");
     char done;
     need(read(channel, &done, 1) == 1, "the importer failed");

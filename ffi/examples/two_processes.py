@@ -30,8 +30,8 @@ def main():
     there.close()
     with gpuipc.Ipc() as ipc, ipc.allocate(1 << 20) as buffer:
         buffer.write(b"hello, importer")
-        with ipc.export(buffer.ptr, buffer.nbytes) as offer:
-            here.send_bytes(offer.handles)
+        with ipc.export(buffer.ptr, buffer.nbytes) as exported:
+            here.send_bytes(exported.handles)
             assert here.recv_bytes() == b"done"
         print(f"exporter: {buffer.read(0, 15)!r}")
         assert buffer.read(0, 15) == b"hello, exporter"

@@ -24,7 +24,7 @@
  * What holds for all functions:
  *
  * Who owns what. Objects (gpuipc, gpuipc_exported, gpuipc_mem, gpuipc_reservation,
- * gpuipc_outlook, gpuipc_registered, gpuipc_buffer, gpuipc_cancel) are made by the
+ * gpuipc_feasibility, gpuipc_registered, gpuipc_buffer, gpuipc_cancel) are made by the
  * library and given back, once, to gpuipc_close and the gpuipc_..._free of their name
  * (a gpuipc_mem also to gpuipc_mem_unmap), in any order. Buffers, arrays and structs are
  * the caller's; the library keeps no pointer to them. Strings that are returned
@@ -39,14 +39,14 @@
  * and array functions do more, and gpuipc_..._read when the driver's copy fails.
  *
  * Text functions (gpuipc_exported_attempts, gpuipc_mem_attempts,
- * gpuipc_outlook_problem_text, gpuipc_registered_gpu_error_text, gpuipc_last_error) write UTF-8 with a NUL at its end into `buffer` of `size`
+ * gpuipc_feasibility_problem_text, gpuipc_registered_gpu_error_text, gpuipc_last_error) write UTF-8 with a NUL at its end into `buffer` of `size`
  * bytes, and the bytes that the whole text needs, NUL included, into `*needed`.
  * Without enough room they write the part that fits, with its NUL, and return
  * GPUIPC_BUFFER_TOO_SMALL. With size 0 they only write `*needed`, and the buffer
  * may be NULL. With a buffer, `needed` may be NULL.
  *
  * Array functions (gpuipc_exported_attempt_list, gpuipc_mem_attempt_list,
- * gpuipc_outlook_types, gpuipc_registered_transports,
+ * gpuipc_feasibility_types, gpuipc_registered_transports,
  * gpuipc_registered_gpu_error_attempts, gpuipc_last_error_attempts) do the same with
  * structs: they write the first `capacity` of them into the array and the number that there is into `*count`.
  * Without enough room they return GPUIPC_BUFFER_TOO_SMALL. With capacity 0 they
@@ -101,7 +101,7 @@
  * noting argc and argv. It installs no signal handler, writes nothing to stdout,
  * and to stderr only where GPUIPC_LOG asks for it, and a panic's words. gpuipc_open
  * loads the driver, which stays loaded. The first export starts one thread an open library, with
- * all signals blocked; it ends with the last of the library and its offers. From
+ * all signals blocked; it ends with the last of the library and its exports. From
  * that first export on, the shared object or program that has this library in it
  * stays loaded until the process ends: dlclose has no effect any more. Before, it
  * unloads it, once the threads that called it have ended, if no object is left.
@@ -228,8 +228,8 @@
 // The process that exported the memory is gone.
 #define GPUIPC_EXPORTER_GONE 80
 
-// The exporter has taken its offer back.
-#define GPUIPC_OFFER_WITHDRAWN 81
+// The exporter has revoked the export.
+#define GPUIPC_EXPORT_REVOKED 81
 
 // The deadline passed.
 #define GPUIPC_TIMED_OUT 82
@@ -246,8 +246,8 @@
 // The caller's cancel flag was set.
 #define GPUIPC_CANCELLED 86
 
-// The handles are not the segments of one window.
-#define GPUIPC_NOT_ONE_WINDOW 87
+// The handles are not the segments of one range.
+#define GPUIPC_NOT_ONE_RANGE 87
 
 // A multicast object cannot be had or used here.
 #define GPUIPC_MULTICAST_UNAVAILABLE 100
@@ -285,17 +285,17 @@
 // at its address by then.
 #define GPUIPC_LIVENESS_UNKNOWN 0
 
-// The exporter said that it is still the memory that was offered. It must stay
+// The exporter said that it is still the memory that was exported. It must stay
 // allocated: the mapping holds no reference.
 #define GPUIPC_LIVENESS_MEMORY_UNCHANGED 1
 
-// The mapping holds a reference: it is the memory that was offered, and stays
+// The mapping holds a reference: it is the memory that was exported, and stays
 // so, whatever its owner does.
 #define GPUIPC_LIVENESS_REFERENCED 2
 
-// The exporter lives and still offers the memory, but could not be asked
+// The exporter lives and still exports the memory, but could not be asked
 // whether its owner has freed it meanwhile.
-#define GPUIPC_LIVENESS_OFFER_LIVES 3
+#define GPUIPC_LIVENESS_EXPORT_LIVES 3
 
 // As the length of an export: from the pointer to the end of the allocation around it.
 #define GPUIPC_WHOLE_ALLOCATION 18446744073709551615ull
@@ -439,7 +439,7 @@
 // Comparing what was mapped with what the handle says.
 #define GPUIPC_STEP_COMPARE 13
 
-// Asking the broker whether the memory is still the one that was offered.
+// Asking the broker whether the memory is still the one that was exported.
 #define GPUIPC_STEP_LIVENESS 14
 
 // `cuMemPoolImportFromShareableHandle`.
@@ -463,9 +463,9 @@
 // The exporting process has ended, or shut its broker down.
 #define GPUIPC_REASON_EXPORTER_GONE 3
 
-// The exporter runs, but no longer offers this memory (or never did, if the handle is
+// The exporter runs, but no longer exports this memory (or never did, if the handle is
 // forged).
-#define GPUIPC_REASON_OFFER_WITHDRAWN 4
+#define GPUIPC_REASON_EXPORT_REVOKED 4
 
 // No name of the broker leads to it.
 #define GPUIPC_REASON_BROKER_UNREACHABLE 5
@@ -500,7 +500,7 @@
 // The caller's cancel flag was set.
 #define GPUIPC_REASON_CANCELLED 15
 
-// The offer has no descriptor.
+// The export has no descriptor.
 #define GPUIPC_REASON_NO_DESCRIPTOR 16
 
 // The driver does not take the descriptor.
@@ -603,18 +603,18 @@
 // them.
 #define GPUIPC_SEGMENT_NONE UINT32_MAX
 
-// A verdict that has no number in this header.
-#define GPUIPC_VERDICT_OTHER 0
+// An answer that has no number in this header.
+#define GPUIPC_FEASIBLE_OTHER 0
 
-// Everything but the mapping was tried, and worked; or another window of the allocation is
+// Everything but the mapping was tried, and worked; or another range of the allocation is
 // mapped already, which an import would share.
-#define GPUIPC_VERDICT_YES 1
+#define GPUIPC_FEASIBLE_YES 1
 
 // Nothing speaks against it, but only an import can tell.
-#define GPUIPC_VERDICT_PERHAPS 2
+#define GPUIPC_FEASIBLE_UNKNOWN 2
 
 // It would fail: see the attempt.
-#define GPUIPC_VERDICT_NO 3
+#define GPUIPC_FEASIBLE_NO 3
 
 // The most bytes of a transport.
 #define GPUIPC_TRANSPORT_BYTES 64
@@ -628,7 +628,7 @@ typedef struct gpuipc_buffer gpuipc_buffer;
 // What one thread ends another thread's import with.
 typedef struct gpuipc_cancel gpuipc_cancel;
 
-// Memory on offer to other processes. While it lives, importers can map the
+// Memory exported to other processes. While it lives, importers can map the
 // memory.
 typedef struct gpuipc_exported gpuipc_exported;
 
@@ -639,9 +639,9 @@ typedef struct gpuipc gpuipc;
 typedef struct gpuipc_mem gpuipc_mem;
 
 // What `gpuipc_can_import` found out.
-typedef struct gpuipc_outlook gpuipc_outlook;
+typedef struct gpuipc_feasibility gpuipc_feasibility;
 
-// A buffer that this process registered, or that a peer has described.
+// A buffer that this process registered, or that another process has described.
 typedef struct gpuipc_registered gpuipc_registered;
 
 // Address space without memory, for imports at an address of the caller's choice.
@@ -669,10 +669,10 @@ typedef struct gpuipc_open_options {
     // numbers them.
     const uint32_t *trusted_uids;
     // 1: keeps a descriptor of 2 MiB of host memory open, so that no export is the
-    // process's first one and no end of an offer its last: on an H200 23 us instead
+    // process's first one and no end of an export its last: on an H200 23 us instead
     // of 580, and 9 us instead of 545. Takes a millisecond now, and no GPU memory. 0:
     // does not.
-    uint32_t spare_descriptor;
+    uint32_t keepalive_descriptor;
     // 0.
     uint32_t reserved;
 } gpuipc_open_options;
@@ -694,7 +694,7 @@ typedef struct gpuipc_export_options {
     size_t struct_size;
     // How many of `types` are given. 0: every type that the memory allows.
     uint8_t type_count;
-    // The types that may be offered (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
+    // The types that may be exported (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
     // `_FABRIC`), each at most once; 0 from `type_count` on. Others are not made
     // at all: without `GPUIPC_TYPE_POSIX_FD` there is no descriptor that anyone
     // could ask for.
@@ -703,18 +703,18 @@ typedef struct gpuipc_export_options {
     // Saves a call of the driver and a place in the process's table where perhaps
     // nobody imports; costs the importer that call, and the way without the broker
     // (`pidfd_getfd`), for which a descriptor must be open. Else 0: a process keeps
-    // descriptors open for its offers up to a quarter of its limit of open files, at
-    // most 256, and makes the others on demand. Memory that is on offer already stays
+    // descriptors open for its exports up to a quarter of its limit of open files, at
+    // most 256, and makes the others on demand. Memory that is exported already stays
     // as it is.
     uint32_t fd_on_demand;
     // 0.
     uint32_t reserved;
 } gpuipc_export_options;
 
-// One way that was tried and did not work. Of 96 bytes for ever; what comes
+// One type that was tried and did not work. Of 96 bytes for ever; what comes
 // takes reserved ones.
 typedef struct gpuipc_attempt {
-    // The way that was tried: `GPUIPC_TYPE_...`.
+    // The type that was tried: `GPUIPC_TYPE_...`.
     uint32_t handle_type;
     // Where it ended: `GPUIPC_STEP_...`.
     uint32_t step;
@@ -738,9 +738,9 @@ typedef struct gpuipc_attempt {
     uint64_t reserved_long;
     // Where there was no way between two GPUs, the UUID of the importing one; else
     // zeros.
-    uint8_t peer_from[16];
+    uint8_t pair_from[16];
     // The UUID of the GPU that holds the memory; else zeros.
-    uint8_t peer_to[16];
+    uint8_t pair_to[16];
 } gpuipc_attempt;
 
 // A device, by its place in this process's order or by its UUID. Of 24 bytes for
@@ -767,7 +767,7 @@ typedef struct gpuipc_import_options {
     // `GPUIPC_ACCESS_READ_WRITE` or `GPUIPC_ACCESS_READ_ONLY`.
     uint32_t access;
     // 1: refuse a mapping of which nobody could say that it is still the memory
-    // that was offered. Else 0. Matters for `GPUIPC_TYPE_RUNTIME_IPC` only.
+    // that was exported. Else 0. Matters for `GPUIPC_TYPE_RUNTIME_IPC` only.
     uint32_t require_live;
     // How long the import may wait for the exporter, over all types, in
     // milliseconds. 0: `GPUIPC_TIMEOUT_MS`, else 5000. Driver calls cannot be
@@ -787,12 +787,12 @@ typedef struct gpuipc_import_options {
     // 1: the CPU gets access, too. Of host memory only, whose address is then one for
     // the CPU, too. Else 0, and reading it there crashes the process.
     uint32_t host_access;
-    // How many `more_devices`.
-    uint32_t more_device_count;
-    // More devices that get access (`cuMemSetAccess`), each of which must be a peer of
+    // How many `access_devices`.
+    uint32_t access_device_count;
+    // Further devices that get access (`cuMemSetAccess`), each of which must be a peer of
     // the memory's GPU. A legacy mapping cannot: it is for one device. Read during the
     // call only.
-    const struct gpuipc_device *more_devices;
+    const struct gpuipc_device *access_devices;
     // Where to map, instead of at an address that the driver chooses, or NULL. It must
     // have room for the sum of the handles' `base_size` from `place_offset` on. Only
     // descriptors and fabric handles can, and memory of a pool cannot. The mapping
@@ -803,14 +803,14 @@ typedef struct gpuipc_import_options {
 } gpuipc_import_options;
 
 // What is to be expected of one type of sharing. Of 104 bytes for ever.
-typedef struct gpuipc_type_outlook {
+typedef struct gpuipc_type_feasibility {
     // The type: `GPUIPC_TYPE_...`.
     uint32_t handle_type;
-    // `GPUIPC_VERDICT_...`.
-    uint32_t verdict;
-    // With `GPUIPC_VERDICT_NO`, how it would fail; else zeros and empty texts.
+    // `GPUIPC_FEASIBLE_...`.
+    uint32_t feasible;
+    // With `GPUIPC_FEASIBLE_NO`, how it would fail; else zeros and empty texts.
     struct gpuipc_attempt attempt;
-} gpuipc_type_outlook;
+} gpuipc_type_feasibility;
 
 // Another way to reach a registered memory than the GPU's, such as an InfiniBand
 // address and its rkey. What it is and what its bytes mean is the caller's
@@ -864,16 +864,16 @@ typedef struct gpuipc_ticket {
     uint8_t token[16];
     // The number of the memory's descriptor in the exporter; -1 where there is none: legacy memory, and descriptors that are made on demand. For messages and tests only: the exporter closes it with the export, and may have another file at that number then.
     int32_t fd;
-    // The ledger's descriptor; 0 without a ledger, as the rest of it.
-    int32_t ledger_fd;
-    // Which of the ledger's slots.
-    uint32_t ledger_slot;
+    // The export table's descriptor; 0 without an export table, as the rest of it.
+    int32_t table_fd;
+    // Which of the export table's slots.
+    uint32_t table_slot;
     // 0.
     uint32_t reserved;
-    // The device of the ledger's file.
-    uint64_t ledger_device;
-    // The inode of the ledger's file, not 0 where there is a ledger.
-    uint64_t ledger_inode;
+    // The device of the export table's file.
+    uint64_t table_device;
+    // The inode of the export table's file, not 0 where there is an export table.
+    uint64_t table_inode;
 } gpuipc_ticket;
 
 // One slot of a handle. Which member is meant, the handle's type flags and attributes say.
@@ -888,7 +888,7 @@ typedef union gpuipc_slot {
     uint8_t fabric[GPUIPC_SLOT_BYTES];
 } gpuipc_slot;
 
-// One segment of shared GPU memory, with every way of sharing that it allows: 384 bytes,
+// One segment of shared GPU memory, with every type of sharing that it allows: 384 bytes,
 // little-endian, without padding, to be shipped by any means.
 //
 // A handle that exists keeps all rules of the format. Made by `new` or
@@ -925,15 +925,15 @@ typedef struct gpuipc_mem_handle {
     uint64_t length;
     // The driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID`; never used again in the exporter.
     uint64_t allocation_id;
-    // The same in all segments of one exported window.
-    uint64_t window_id;
-    // Bytes of the whole window.
-    uint64_t window_length;
-    // Bytes of the window before this segment.
-    uint64_t window_offset;
-    // This segment's place in the window, from 0.
+    // The same in all segments of one exported range.
+    uint64_t range_id;
+    // Bytes of the whole range.
+    uint64_t range_length;
+    // Bytes of the range before this segment.
+    uint64_t range_offset;
+    // This segment's place in the range, from 0.
     uint32_t segment_index;
-    // Segments of the window: 1 for one inside one allocation.
+    // Segments of the range: 1 for one inside one allocation.
     uint32_t segment_count;
     // The GPU that holds the memory; zero for host memory.
     uint8_t device_uuid[16];
@@ -1025,7 +1025,7 @@ uint32_t gpuipc_is_forked(void);
 // `GPUIPC_UNSUPPORTED` in a Rust program that has a logger of its own, `GPUIPC_FORKED`.
 gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t level);
 
-// Offers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`) to other
+// Exports `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`) to other
 // processes, by every type of sharing that the memory allows: `cuMemAlloc`
 // memory by legacy IPC, `cuMemCreate` memory (in a GPU or on a host NUMA node) by
 // the handle types that it was created for, and memory of a pool by those of the
@@ -1034,7 +1034,7 @@ gpuipc_status gpuipc_log_set(gpuipc_log_callback callback, void *user, uint32_t 
 // one, for what the allocation around `ptr` has from there on. Needs no current context and leaves the caller's
 // as it was. The first export starts a thread that answers importers.
 //
-// `*out` is to be given to `gpuipc_exported_free`, which ends the offer. Until
+// `*out` is to be given to `gpuipc_exported_free`, which revokes the export. Until
 // then `cuMemCreate` memory stays allocated, whatever its owner frees;
 // `cuMemAlloc` memory and memory of a pool its owner must keep.
 //
@@ -1109,9 +1109,9 @@ gpuipc_status gpuipc_exported_attempt_list(const struct gpuipc_exported *exporte
                                            size_t capacity,
                                            size_t *count);
 
-// Ends the offer, unless the same allocation is exported elsewhere in this
+// Revokes the export, unless the same allocation is exported elsewhere in this
 // process, too. NULL is allowed. Importers that have mapped the memory keep
-// their mappings; later ones find the offer withdrawn. (A fabric handle leads to the
+// their mappings; later ones find the export revoked. (A fabric handle leads to the
 // memory as long as that is allocated: the driver asks nobody.)
 //
 // Waits for the library's thread, a second at most, if that is in a driver call about
@@ -1149,18 +1149,18 @@ gpuipc_status gpuipc_import_options_init(struct gpuipc_import_options *options, 
 //
 // `*out` is to be given to `gpuipc_mem_free`, which unmaps. In the exporting
 // process itself this gives the original pointer, and access for the importing device and
-// `more_devices`; `cuMemAlloc` memory cannot be given to another GPU that these options
+// `access_devices`; `cuMemAlloc` memory cannot be given to another GPU that these options
 // name, which is an error (`cuCtxEnablePeerAccess` is its owner's), nor can own memory have
-// a `place`. `gpuipc_deserialize` does the same. Windows of one `cuMemCreate` allocation
+// a `place`. `gpuipc_deserialize` does the same. Ranges of one `cuMemCreate` allocation
 // that are imported with the same device and access share one mapping; a legacy handle is
 // opened once in a process, and its exporter asked at each import.
 //
 // Nothing here orders one process's GPU work after another's.
 //
-// Fails with `GPUIPC_EXPORTER_GONE`, `GPUIPC_OFFER_WITHDRAWN`,
+// Fails with `GPUIPC_EXPORTER_GONE`, `GPUIPC_EXPORT_REVOKED`,
 // `GPUIPC_TIMED_OUT`, `GPUIPC_CANCELLED`, `GPUIPC_OTHER_HOST` or else `GPUIPC_NO_TYPE_WORKED` (the
 // error has every attempt), `GPUIPC_HANDLE_...` for bytes that are no
-// handles, `GPUIPC_NOT_ONE_WINDOW` if some are missing, doubled or of other memory,
+// handles, `GPUIPC_NOT_ONE_RANGE` if some are missing, doubled or of other memory,
 // `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_UNSUPPORTED`,
 // `GPUIPC_DRIVER_CALL`, `GPUIPC_NO_DEVICE`, `GPUIPC_FORKED`.
 gpuipc_status gpuipc_import(const struct gpuipc *ipc,
@@ -1227,8 +1227,8 @@ gpuipc_status gpuipc_mem_write(const struct gpuipc_mem *mem,
 // this import's own or a `place`: `*out` is then a reservation, to be given to
 // `gpuipc_reservation_free`, and importing there again puts memory at the same address.
 // `*out` is NULL for a legacy mapping, for memory of a pool and for this process's own;
-// and where other windows of the same allocation still use the mapping: then only this
-// window ends. (A placed mapping is never shared.) Does not wait for the GPU: work that
+// and where other ranges of the same allocation still use the mapping: then only this
+// range ends. (A placed mapping is never shared.) Does not wait for the GPU: work that
 // uses the memory must have ended.
 //
 // `mem` is given back in any case but `GPUIPC_IN_CALLBACK`. `out` may be NULL: as `gpuipc_mem_free`.
@@ -1237,7 +1237,7 @@ gpuipc_status gpuipc_mem_write(const struct gpuipc_mem *mem,
 gpuipc_status gpuipc_mem_unmap(struct gpuipc_mem *mem,
                                struct gpuipc_reservation **out);
 
-// Unmaps the memory, unless other windows of the same allocation are in use in this
+// Unmaps the memory, unless other ranges of the same allocation are in use in this
 // process: they share one mapping, which the last of them undoes. NULL is allowed. Does not
 // wait for the GPU: work that uses the memory must have ended. Changes no thread's current
 // context.
@@ -1288,11 +1288,11 @@ void gpuipc_reservation_free(struct gpuipc_reservation *reservation);
 //
 // What can be tried without mapping is tried: the descriptor is fetched and
 // imported, the fabric handle imported, and both given back; the exporter is asked
-// whether the memory is unchanged; peers are looked up. So it may wait as long as an
+// whether the memory is unchanged; P2P access is looked up. So it may wait as long as an
 // import may, and be cancelled as one.
 //
-// `*out` is to be given to `gpuipc_outlook_free`. That the memory cannot be imported
-// is no failure of this call: see the outlook.
+// `*out` is to be given to `gpuipc_feasibility_free`. That the memory cannot be imported
+// is no failure of this call: see the feasibility.
 //
 // Fails with `GPUIPC_HANDLE_...` for bytes that are no handles and
 // `GPUIPC_INVALID_ARGUMENT` for options that cannot be; with nothing else.
@@ -1300,39 +1300,39 @@ gpuipc_status gpuipc_can_import(const struct gpuipc *ipc,
                                 const uint8_t *handles,
                                 size_t len,
                                 const struct gpuipc_import_options *options,
-                                struct gpuipc_outlook **out);
+                                struct gpuipc_feasibility **out);
 
-// 1 if an import is worth trying: for this process's own memory, and where a verdict
-// is `GPUIPC_VERDICT_YES` or `GPUIPC_VERDICT_PERHAPS`. Else 0.
-gpuipc_status gpuipc_outlook_is_importable(const struct gpuipc_outlook *outlook, uint32_t *out);
+// 1 if an import is worth trying: for this process's own memory, and where an answer
+// is `GPUIPC_FEASIBLE_YES` or `GPUIPC_FEASIBLE_UNKNOWN`. Else 0.
+gpuipc_status gpuipc_feasibility_is_importable(const struct gpuipc_feasibility *feasibility, uint32_t *out);
 
 // 1 if the memory is this process's own, so that an import gives the original
 // pointer. Else 0.
-gpuipc_status gpuipc_outlook_is_own(const struct gpuipc_outlook *outlook, uint32_t *out);
+gpuipc_status gpuipc_feasibility_is_own(const struct gpuipc_feasibility *feasibility, uint32_t *out);
 
 // What is to be expected of each type, in the order in which an import would try
 // them; those that it would not try come first. None where there is a problem. An
 // array function: see above.
-gpuipc_status gpuipc_outlook_types(const struct gpuipc_outlook *outlook,
-                                   struct gpuipc_type_outlook *types,
+gpuipc_status gpuipc_feasibility_types(const struct gpuipc_feasibility *feasibility,
+                                   struct gpuipc_type_feasibility *types,
                                    size_t capacity,
                                    size_t *count);
 
 // Why no import could succeed, whatever the type, as the status that
-// `gpuipc_import` would return: the handles are not one window, a device is not
+// `gpuipc_import` would return: the handles are not one range, a device is not
 // there, the process was forked. `GPUIPC_OK` if there is no such problem.
-gpuipc_status gpuipc_outlook_problem(const struct gpuipc_outlook *outlook, gpuipc_status *out);
+gpuipc_status gpuipc_feasibility_problem(const struct gpuipc_feasibility *feasibility, gpuipc_status *out);
 
 // The problem in words, empty if there is none. A text function: see above.
-gpuipc_status gpuipc_outlook_problem_text(const struct gpuipc_outlook *outlook,
+gpuipc_status gpuipc_feasibility_problem_text(const struct gpuipc_feasibility *feasibility,
                                           char *buffer,
                                           size_t size,
                                           size_t *needed);
 
 // Gives it back. NULL is allowed.
-void gpuipc_outlook_free(struct gpuipc_outlook *outlook);
+void gpuipc_feasibility_free(struct gpuipc_feasibility *feasibility);
 
-// Registers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`): offers them as
+// Registers `len` bytes of GPU memory from `ptr` on (a `CUdeviceptr`): exports them as
 // `gpuipc_export_with` does (`GPUIPC_WHOLE_ALLOCATION` as there), and puts the `count`
 // `transports` of the caller, at most `GPUIPC_TRANSPORTS`, beside the handles. `transports` may be NULL if `count` is 0,
 // `options` may be NULL: the defaults.
@@ -1340,7 +1340,7 @@ void gpuipc_outlook_free(struct gpuipc_outlook *outlook);
 // Memory that cannot be exported is registered for the transports alone, if there are
 // some: `gpuipc_registered_gpu_error` says why.
 //
-// `*out` is to be given to `gpuipc_registered_free`, which ends the offer.
+// `*out` is to be given to `gpuipc_registered_free`, which revokes the export.
 //
 // Fails as `gpuipc_export_with`, with `GPUIPC_INVALID_ARGUMENT` for a transport
 // with too many bytes, and with `GPUIPC_REGISTERED_MEMORY` for too many
@@ -1368,12 +1368,12 @@ gpuipc_status gpuipc_register_transports(const struct gpuipc *ipc,
                                          struct gpuipc_registered **out);
 
 // Who this process is, and where: what `gpuipc_registered_owner` says of memory that it
-// registers, to see whether a peer's memory is this process's, or this host's.
+// registers, to see whether another process's memory is this process's, or this host's.
 //
 // Fails with `GPUIPC_FORKED`.
 gpuipc_status gpuipc_self(const struct gpuipc *ipc, struct gpuipc_owner *out);
 
-// What a peer registered, from the `len` bytes of its `gpuipc_registered_bytes`, which
+// What another process registered, from the `len` bytes of its `gpuipc_registered_bytes`, which
 // need no alignment. Its memory is mapped as `gpuipc_import` does; in the process that
 // registered it this gives the original pointer, with the access or the error that
 // `gpuipc_import` gives there. Where no type of sharing leads to the
@@ -1391,7 +1391,7 @@ gpuipc_status gpuipc_deserialize(const struct gpuipc *ipc,
                                  const struct gpuipc_import_options *options,
                                  struct gpuipc_registered **out);
 
-// Writes the bytes to ship to peers into `buffer` of `size` bytes, and how many there
+// Writes the bytes to ship to importers into `buffer` of `size` bytes, and how many there
 // are into `*needed`: what `gpuipc_deserialize` takes. With size 0 it only writes
 // `*needed`, and the buffer may be NULL; with a buffer, `needed` may be NULL. Who holds
 // the bytes may ask for the memory: keep them like a password.
@@ -1417,7 +1417,7 @@ gpuipc_status gpuipc_registered_handles(const struct gpuipc_registered *register
 gpuipc_status gpuipc_registered_data(const struct gpuipc_registered *registered, uint64_t *out);
 
 // Bytes of the buffer.
-gpuipc_status gpuipc_registered_size(const struct gpuipc_registered *registered, uint64_t *out);
+gpuipc_status gpuipc_registered_len(const struct gpuipc_registered *registered, uint64_t *out);
 
 // The buffer's address in its owner, as the owner says: for transports that name remote
 // memory by it. Never to be touched elsewhere.
@@ -1459,7 +1459,7 @@ gpuipc_status gpuipc_registered_gpu_error_attempts(const struct gpuipc_registere
                                                    size_t capacity,
                                                    size_t *count);
 
-// Ends the offer, or unmaps. NULL is allowed. In the owner the memory stays, as do
+// Revokes the export, or unmaps. NULL is allowed. In the owner the memory stays, as do
 // importers' mappings; elsewhere work that uses the memory must have ended, as with
 // `gpuipc_mem_free`. The transports are the caller's business.
 void gpuipc_registered_free(struct gpuipc_registered *registered);
@@ -1557,7 +1557,7 @@ gpuipc_status gpuipc_buffer_write(const struct gpuipc_buffer *buffer,
                                   const uint8_t *from,
                                   size_t size);
 
-// Frees the memory. NULL is allowed. Work that uses it must have ended; offers of
+// Frees the memory. NULL is allowed. Work that uses it must have ended; exports of
 // it are to be freed before.
 void gpuipc_buffer_free(struct gpuipc_buffer *buffer);
 

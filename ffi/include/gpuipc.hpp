@@ -3,8 +3,8 @@
 // gpuipcxx, since gpuipc is a type of C.
 //
 //     gpuipcxx::ipc ipc;                                     // in the exporter
-//     gpuipcxx::exported offer = ipc.export_memory(ptr, len);
-//     std::vector<std::uint8_t> bytes = offer.bytes();     // send them by any means
+//     gpuipcxx::exported exported = ipc.export_memory(ptr, len);
+//     std::vector<std::uint8_t> bytes = exported.bytes();     // send them by any means
 //
 //     gpuipcxx::mem mem = ipc.import_memory(bytes);          // in the importer
 //     use(mem.ptr(), mem.size());                          // unmapped at the end
@@ -49,7 +49,7 @@ enum class liveness : std::uint32_t {
     unknown = GPUIPC_LIVENESS_UNKNOWN,
     memory_unchanged = GPUIPC_LIVENESS_MEMORY_UNCHANGED,
     referenced = GPUIPC_LIVENESS_REFERENCED,
-    offer_lives = GPUIPC_LIVENESS_OFFER_LIVES,
+    export_lives = GPUIPC_LIVENESS_EXPORT_LIVES,
 };
 enum class trust : std::uint32_t {
     from_environment = GPUIPC_TRUST_DEFAULT,
@@ -65,11 +65,11 @@ enum class memory : std::uint32_t {
     pool = GPUIPC_MEMORY_POOL,
     host_numa = GPUIPC_MEMORY_HOST_NUMA,
 };
-enum class verdict : std::uint32_t {
-    other = GPUIPC_VERDICT_OTHER,
-    yes = GPUIPC_VERDICT_YES,
-    perhaps = GPUIPC_VERDICT_PERHAPS,
-    no = GPUIPC_VERDICT_NO,
+enum class feasible : std::uint32_t {
+    other = GPUIPC_FEASIBLE_OTHER,
+    yes = GPUIPC_FEASIBLE_YES,
+    unknown = GPUIPC_FEASIBLE_UNKNOWN,
+    no = GPUIPC_FEASIBLE_NO,
 };
 enum class log_level : std::uint32_t {
     off = GPUIPC_LOG_OFF,
@@ -208,7 +208,7 @@ struct open_options {
     std::string socket_dir; // empty: GPUIPC_SOCKET_DIR
     gpuipcxx::trust trust = gpuipcxx::trust::from_environment;
     std::vector<std::uint32_t> trusted_uids; // with trust::users
-    bool spare_descriptor = false; // exports cost what they cost beside others: see gpuipc.h
+    bool keepalive_descriptor = false; // exports cost what they cost beside others: see gpuipc.h
 };
 
 struct export_options {
@@ -265,7 +265,7 @@ using device_id = std::variant<int, uuid>;
 
 struct import_options {
     std::optional<device_id> device;     // none: the current context's
-    std::vector<device_id> more_devices; // others that get access
+    std::vector<device_id> access_devices; // others that get access
     bool host_access = false;            // the CPU, too, to host memory
     const reservation *place = nullptr;  // where to map; none: a new address
     std::size_t place_offset = 0;        // bytes from its base
@@ -299,11 +299,11 @@ class c_import_options {
             c_.device = device.ordinal;
             std::memcpy(c_.device_uuid, device.uuid, sizeof device.uuid);
         }
-        for (const device_id &device : options.more_devices) {
+        for (const device_id &device : options.access_devices) {
             more_.push_back(as_c(device));
         }
-        c_.more_devices = more_.data();
-        c_.more_device_count = static_cast<std::uint32_t>(more_.size());
+        c_.access_devices = more_.data();
+        c_.access_device_count = static_cast<std::uint32_t>(more_.size());
         c_.host_access = options.host_access ? 1 : 0;
         c_.place = options.place != nullptr ? options.place->get() : nullptr;
         c_.place_offset = options.place_offset;
@@ -326,7 +326,7 @@ class c_import_options {
 
 } // namespace detail
 
-// Memory on offer; its end ends the offer.
+// Exported memory; its end revokes the export.
 class exported {
   public:
     exported() noexcept = default;
@@ -380,11 +380,11 @@ class mem {
         return static_cast<gpuipcxx::liveness>(detail::get(gpuipc_mem_liveness, get()));
     }
     std::vector<gpuipc_attempt> attempts() const { return detail::array(gpuipc_mem_attempt_list, get()); }
-    void read(std::size_t offset, void *to, std::size_t size) const {
-        detail::check(gpuipc_mem_read(get(), offset, static_cast<std::uint8_t *>(to), size));
+    void read(std::size_t offset, void *to, std::size_t len) const {
+        detail::check(gpuipc_mem_read(get(), offset, static_cast<std::uint8_t *>(to), len));
     }
-    void write(std::size_t offset, const void *from, std::size_t size) const {
-        detail::check(gpuipc_mem_write(get(), offset, static_cast<const std::uint8_t *>(from), size));
+    void write(std::size_t offset, const void *from, std::size_t len) const {
+        detail::check(gpuipc_mem_write(get(), offset, static_cast<const std::uint8_t *>(from), len));
     }
 
   private:
@@ -402,11 +402,11 @@ class buffer {
 
     std::uint64_t ptr() const { return detail::get(gpuipc_buffer_ptr, get()); }
     std::size_t size() const { return detail::get(gpuipc_buffer_len, get()); }
-    void read(std::size_t offset, void *to, std::size_t size) const {
-        detail::check(gpuipc_buffer_read(get(), offset, static_cast<std::uint8_t *>(to), size));
+    void read(std::size_t offset, void *to, std::size_t len) const {
+        detail::check(gpuipc_buffer_read(get(), offset, static_cast<std::uint8_t *>(to), len));
     }
-    void write(std::size_t offset, const void *from, std::size_t size) const {
-        detail::check(gpuipc_buffer_write(get(), offset, static_cast<const std::uint8_t *>(from), size));
+    void write(std::size_t offset, const void *from, std::size_t len) const {
+        detail::check(gpuipc_buffer_write(get(), offset, static_cast<const std::uint8_t *>(from), len));
     }
 
   private:
@@ -414,16 +414,16 @@ class buffer {
 };
 
 // What is to be expected of an import.
-struct outlook {
+struct feasibility {
     bool is_importable = false;              // an import is worth trying
     bool is_own = false;                     // this process's own memory
-    std::vector<gpuipc_type_outlook> types;  // in the order in which they would be tried
+    std::vector<gpuipc_type_feasibility> types;  // in the order in which they would be tried
     gpuipc_status problem = GPUIPC_OK;       // what no type could help
     std::string problem_text;
 };
 
-// A buffer with every way to reach it: registered here, or described by a peer. Its
-// end ends the offer, or unmaps.
+// A buffer with every way to reach it: registered here, or described by another process. Its
+// end revokes the export, or unmaps.
 class registered {
   public:
     registered() noexcept = default;
@@ -432,7 +432,7 @@ class registered {
     const gpuipc_registered *get() const noexcept { return object_.get(); }
     void reset() noexcept { object_.reset(); }
 
-    // The bytes for peers.
+    // The bytes for importers.
     std::vector<std::uint8_t> bytes() const { return detail::array(gpuipc_registered_bytes, get()); }
     std::vector<std::uint8_t> handles() const { return detail::array(gpuipc_registered_handles, get()); }
     // The address here; none where only a transport leads to the memory.
@@ -440,7 +440,7 @@ class registered {
         const std::uint64_t data = detail::get(gpuipc_registered_data, get());
         return data != 0 ? std::optional<std::uint64_t>(data) : std::nullopt;
     }
-    std::uint64_t size() const { return detail::get(gpuipc_registered_size, get()); }
+    std::uint64_t size() const { return detail::get(gpuipc_registered_len, get()); }
     std::uint64_t original_ptr() const { return detail::get(gpuipc_registered_original_ptr, get()); }
     gpuipc_owner owner() const { return detail::get(gpuipc_registered_owner, get()); }
     std::vector<gpuipc_transport> transports() const { return detail::array(gpuipc_registered_transports, get()); }
@@ -459,12 +459,12 @@ class registered {
 
 // A transport of a registered memory; more bytes than there is room for are refused by
 // the library.
-inline gpuipc_transport make_transport(std::uint32_t kind, const void *bytes, std::size_t length) noexcept {
+inline gpuipc_transport make_transport(std::uint32_t kind, const void *bytes, std::size_t len) noexcept {
     gpuipc_transport made{};
     made.kind = kind;
-    made.length = length < UINT32_MAX ? static_cast<std::uint32_t>(length) : UINT32_MAX;
-    if (length > 0) {
-        std::memcpy(made.bytes, bytes, length <= sizeof made.bytes ? length : 0);
+    made.len = len < UINT32_MAX ? static_cast<std::uint32_t>(len) : UINT32_MAX;
+    if (len > 0) {
+        std::memcpy(made.bytes, bytes, len <= sizeof made.bytes ? len : 0);
     }
     return made;
 }
@@ -520,20 +520,20 @@ class ipc {
         return import_memory(handle.data(), handle.size(), options);
     }
     // Whether an import would work, by type and with reasons. Maps nothing.
-    outlook can_import(const std::uint8_t *handles, std::size_t len, const import_options &options = {}) const {
+    feasibility can_import(const std::uint8_t *handles, std::size_t len, const import_options &options = {}) const {
         const detail::c_import_options c(options);
-        gpuipc_outlook *made = nullptr;
+        gpuipc_feasibility *made = nullptr;
         detail::check(gpuipc_can_import(get(), handles, len, c.get(), &made));
-        const detail::owner<gpuipc_outlook, gpuipc_outlook_free> object(made);
-        outlook said;
-        said.is_importable = detail::get(gpuipc_outlook_is_importable, made) == 1;
-        said.is_own = detail::get(gpuipc_outlook_is_own, made) == 1;
-        said.types = detail::array(gpuipc_outlook_types, made);
-        said.problem = detail::get(gpuipc_outlook_problem, made);
-        said.problem_text = detail::text(gpuipc_outlook_problem_text, made);
+        const detail::owner<gpuipc_feasibility, gpuipc_feasibility_free> object(made);
+        feasibility said;
+        said.is_importable = detail::get(gpuipc_feasibility_is_importable, made) == 1;
+        said.is_own = detail::get(gpuipc_feasibility_is_own, made) == 1;
+        said.types = detail::array(gpuipc_feasibility_types, made);
+        said.problem = detail::get(gpuipc_feasibility_problem, made);
+        said.problem_text = detail::text(gpuipc_feasibility_problem_text, made);
         return said;
     }
-    outlook can_import(const std::vector<std::uint8_t> &handles, const import_options &options = {}) const {
+    feasibility can_import(const std::vector<std::uint8_t> &handles, const import_options &options = {}) const {
         return can_import(handles.data(), handles.size(), options);
     }
     // Address space, a multiple of the granularity, for import_options::place.
@@ -587,7 +587,7 @@ class ipc {
         c.trust = static_cast<std::uint32_t>(options.trust);
         c.trusted_uid_count = static_cast<std::uint32_t>(options.trusted_uids.size());
         c.trusted_uids = options.trusted_uids.data();
-        c.spare_descriptor = options.spare_descriptor ? 1 : 0;
+        c.keepalive_descriptor = options.keepalive_descriptor ? 1 : 0;
         ::gpuipc *made = nullptr;
         const gpuipc_status status = gpuipc_open_with(&c, &made);
         object_.reset(made);

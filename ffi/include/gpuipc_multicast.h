@@ -38,7 +38,7 @@ typedef struct gpuipc_multicast gpuipc_multicast;
 // Memory that every member has bound at the same place of a multicast object.
 typedef struct gpuipc_multicast_buffer gpuipc_multicast_buffer;
 
-// A multicast object that this process made and offers to the members.
+// A multicast object that this process made and exports to the members.
 typedef struct gpuipc_multicast_object gpuipc_multicast_object;
 
 // An all-gather over any transport of the caller's. It sends the
@@ -101,7 +101,7 @@ gpuipc_status gpuipc_multicast_object_handle(const struct gpuipc_multicast_objec
                                              uint8_t *buffer,
                                              size_t size);
 
-// Ends the offer. NULL is allowed. The object lives as long as a member has it.
+// Revokes the export. NULL is allowed. The object lives as long as a member has it.
 void gpuipc_multicast_object_free(struct gpuipc_multicast_object *object);
 
 // Imports the object behind the `len` bytes at `handle`, adds the GPU with the

@@ -1,15 +1,15 @@
 """Share GPU memory between processes, from Python: gpuipc.h by ctypes alone.
 
     with gpuipc.Ipc() as ipc:                             # in the exporter
-        with ipc.export(tensor.data_ptr(), tensor.nbytes) as offer:
-            send(offer.handles)                           # bytes, by any means
+        with ipc.export(tensor.data_ptr(), tensor.nbytes) as exported:
+            send(exported.handles)                           # bytes, by any means
             wait_until_imported()
 
     with gpuipc.Ipc() as ipc:                             # in the importer
         with ipc.import_(handles) as mem:
             view = torch.as_tensor(mem.view("<f4"))       # or cupy.asarray(mem)
             # PyTorch uses memory on the GPU that holds it: with `device` another one, name
-            # that one, too: more_devices=[handles[80:96]], its UUID.
+            # that one, too: access_devices=[handles[80:96]], its UUID.
             ...
             del view                                      # before the memory goes
 
@@ -36,8 +36,8 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, U
 
 __all__ = [
     "ABI_VERSION", "Access", "Attempt", "Buffer", "Cancel", "CodeKind", "Error", "Exported", "HANDLE_BYTES",
-    "HandleType", "Ipc", "Liveness", "LogLevel", "Mem", "Memory", "Outlook", "Owner", "Registered", "Reservation",
-    "Status", "Transport", "Trust", "TypeOutlook", "Verdict", "View", "WHOLE_ALLOCATION", "handle_check", "is_forked", "set_log", "version",
+    "HandleType", "Ipc", "Liveness", "LogLevel", "Mem", "Memory", "Feasibility", "Owner", "Registered", "Reservation",
+    "Status", "Transport", "Trust", "TypeFeasibility", "Feasible", "View", "WHOLE_ALLOCATION", "handle_check", "is_forked", "set_log", "version",
 ]
 
 HANDLE_BYTES = 384
@@ -61,7 +61,7 @@ class Liveness(enum.IntEnum):
     UNKNOWN = 0
     MEMORY_UNCHANGED = 1
     REFERENCED = 2
-    OFFER_LIVES = 3
+    EXPORT_LIVES = 3
 
 
 class Trust(enum.IntEnum):
@@ -80,10 +80,10 @@ class Memory(enum.IntEnum):
     HOST_NUMA = 6
 
 
-class Verdict(enum.IntEnum):
+class Feasible(enum.IntEnum):
     OTHER = 0
     YES = 1
-    PERHAPS = 2
+    UNKNOWN = 2
     NO = 3
 
 
@@ -126,21 +126,21 @@ class Status(enum.IntEnum):
     NOT_EXPORTABLE = 60
     BROKER_START = 61
     EXPORTER_GONE = 80
-    OFFER_WITHDRAWN = 81
+    EXPORT_REVOKED = 81
     TIMED_OUT = 82
     NO_TYPE_WORKED = 83
     OTHER_HOST = 84
     UNSUPPORTED = 85
     CANCELLED = 86
-    NOT_ONE_WINDOW = 87
+    NOT_ONE_RANGE = 87
     MULTICAST_UNAVAILABLE = 100
     MULTICAST_TEAM = 101
 
 
 class Attempt(NamedTuple):
-    """One way that was tried and did not work. `step` and `reason` are numbers of gpuipc.h.
+    """One type that was tried and did not work. `step` and `reason` are numbers of gpuipc.h.
 
-    `segment` is the one of several at which it ended, else None; `peers` are the UUIDs of the importing GPU
+    `segment` is the one of several at which it ended, else None; `gpu_pair` are the UUIDs of the importing GPU
     and the memory's where there is no way between those, else None.
     """
 
@@ -154,23 +154,23 @@ class Attempt(NamedTuple):
     reason_text: str
     hint_text: str
     segment: Optional[int] = None
-    peers: Optional[Tuple[bytes, bytes]] = None
+    gpu_pair: Optional[Tuple[bytes, bytes]] = None
 
 
-class TypeOutlook(NamedTuple):
-    """What is to be expected of one type of sharing; `attempt` says why not, with Verdict.NO."""
+class TypeFeasibility(NamedTuple):
+    """What is to be expected of one type of sharing; `attempt` says why not, with Feasible.NO."""
 
     handle_type: HandleType
-    verdict: Verdict
+    feasible: Feasible
     attempt: Optional[Attempt]
 
 
-class Outlook(NamedTuple):
+class Feasibility(NamedTuple):
     """What is to be expected of an import. `problem` is what no type could help, else None."""
 
     is_importable: bool
     is_own: bool
-    types: Tuple[TypeOutlook, ...]
+    types: Tuple[TypeFeasibility, ...]
     problem: Optional["Error"]
 
 
@@ -213,11 +213,11 @@ class _CAttempt(ctypes.Structure):
     _fields_ = [("handle_type", _u32), ("step", _u32), ("reason", _u32), ("code_kind", _u32), ("code", _i32),
                 ("segment", _u32), ("elapsed_ns", _u64), ("step_text", ctypes.c_char_p),
                 ("reason_text", ctypes.c_char_p), ("hint_text", ctypes.c_char_p), ("reserved_long", _u64),
-                ("peer_from", ctypes.c_uint8 * 16), ("peer_to", ctypes.c_uint8 * 16)]
+                ("pair_from", ctypes.c_uint8 * 16), ("pair_to", ctypes.c_uint8 * 16)]
 
 
-class _CTypeOutlook(ctypes.Structure):
-    _fields_ = [("handle_type", _u32), ("verdict", _u32), ("attempt", _CAttempt)]
+class _CTypeFeasibility(ctypes.Structure):
+    _fields_ = [("handle_type", _u32), ("feasible", _u32), ("attempt", _CAttempt)]
 
 
 class _CDevice(ctypes.Structure):
@@ -225,7 +225,7 @@ class _CDevice(ctypes.Structure):
 
 
 class _CTransport(ctypes.Structure):
-    _fields_ = [("kind", _u32), ("length", _u32), ("bytes", ctypes.c_uint8 * 64)]
+    _fields_ = [("kind", _u32), ("len", _u32), ("bytes", ctypes.c_uint8 * 64)]
 
 
 class _COwner(ctypes.Structure):
@@ -241,7 +241,7 @@ class _CError(ctypes.Structure):
 class _OpenOptions(ctypes.Structure):
     _fields_ = [("struct_size", _size), ("socket_dir", ctypes.c_char_p), ("trust", _u32),
                 ("trusted_uid_count", _u32), ("trusted_uids", ctypes.POINTER(_u32)),
-                ("spare_descriptor", _u32), ("reserved", _u32)]
+                ("keepalive_descriptor", _u32), ("reserved", _u32)]
 
 
 class _ExportOptions(ctypes.Structure):
@@ -252,8 +252,8 @@ class _ExportOptions(ctypes.Structure):
 class _ImportOptions(ctypes.Structure):
     _fields_ = [("struct_size", _size), ("device", _i32), ("access", _u32), ("require_live", _u32),
                 ("timeout_ms", _u32), ("type_count", ctypes.c_uint8), ("types", ctypes.c_uint8 * 7), ("cancel", _p),
-                ("device_uuid", ctypes.c_uint8 * 16), ("host_access", _u32), ("more_device_count", _u32),
-                ("more_devices", ctypes.POINTER(_CDevice)), ("place", _p), ("place_offset", _size)]
+                ("device_uuid", ctypes.c_uint8 * 16), ("host_access", _u32), ("access_device_count", _u32),
+                ("access_devices", ctypes.POINTER(_CDevice)), ("place", _p), ("place_offset", _size)]
 
 
 _LOG_CALLBACK = ctypes.CFUNCTYPE(None, _p, _u32, ctypes.c_char_p, ctypes.c_char_p)
@@ -293,12 +293,12 @@ _FUNCTIONS = {
     "gpuipc_reservation_size": (_u32, [_p, _p]),
     "gpuipc_reservation_free": (None, [_p]),
     "gpuipc_can_import": (_u32, [_p, _p, _size, _p, _p]),
-    "gpuipc_outlook_is_importable": (_u32, [_p, _p]),
-    "gpuipc_outlook_is_own": (_u32, [_p, _p]),
-    "gpuipc_outlook_types": (_u32, [_p, _p, _size, _p]),
-    "gpuipc_outlook_problem": (_u32, [_p, _p]),
-    "gpuipc_outlook_problem_text": (_u32, [_p, _p, _size, _p]),
-    "gpuipc_outlook_free": (None, [_p]),
+    "gpuipc_feasibility_is_importable": (_u32, [_p, _p]),
+    "gpuipc_feasibility_is_own": (_u32, [_p, _p]),
+    "gpuipc_feasibility_types": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_feasibility_problem": (_u32, [_p, _p]),
+    "gpuipc_feasibility_problem_text": (_u32, [_p, _p, _size, _p]),
+    "gpuipc_feasibility_free": (None, [_p]),
     "gpuipc_register": (_u32, [_p, _u64, _size, _p, _size, _p, _p]),
     "gpuipc_register_transports": (_u32, [_p, _u64, _size, _p, _size, _p]),
     "gpuipc_self": (_u32, [_p, _p]),
@@ -306,7 +306,7 @@ _FUNCTIONS = {
     "gpuipc_registered_bytes": (_u32, [_p, _p, _size, _p]),
     "gpuipc_registered_handles": (_u32, [_p, _p, _size, _p]),
     "gpuipc_registered_data": (_u32, [_p, _p]),
-    "gpuipc_registered_size": (_u32, [_p, _p]),
+    "gpuipc_registered_len": (_u32, [_p, _p]),
     "gpuipc_registered_original_ptr": (_u32, [_p, _p]),
     "gpuipc_registered_owner": (_u32, [_p, _p]),
     "gpuipc_registered_transports": (_u32, [_p, _p, _size, _p]),
@@ -366,11 +366,11 @@ def _free_deferred(lib: ctypes.CDLL) -> None:
 
 
 def _attempt(one: _CAttempt) -> Attempt:
-    peers = (bytes(one.peer_from), bytes(one.peer_to))
+    gpu_pair = (bytes(one.pair_from), bytes(one.pair_to))
     return Attempt(one.handle_type, one.step, one.reason, CodeKind(one.code_kind), one.code, one.elapsed_ns,
                    one.step_text.decode(), one.reason_text.decode(), one.hint_text.decode(),
                    None if one.segment == 0xFFFFFFFF else one.segment,
-                   peers if any(peers[0]) or any(peers[1]) else None)
+                   gpu_pair if any(gpu_pair[0]) or any(gpu_pair[1]) else None)
 
 
 def _array(kind: Any, call: Callable[..., int], *arguments: Any) -> Any:
@@ -622,7 +622,7 @@ class Reservation(_Object):
 
 
 class Registered(_Object):
-    """A buffer with every way to reach it: registered here, or described by a peer."""
+    """A buffer with every way to reach it: registered here, or described by another process."""
 
     _free = "gpuipc_registered_free"
 
@@ -631,7 +631,7 @@ class Registered(_Object):
         self._read_only = read_only
 
     def serialize(self) -> bytes:
-        """The bytes for peers. Keep them like a password."""
+        """The bytes for importers. Keep them like a password."""
         return self._bytes("gpuipc_registered_bytes")
 
     @property
@@ -646,7 +646,7 @@ class Registered(_Object):
 
     @property
     def size(self) -> int:
-        return self._get("gpuipc_registered_size", _u64)
+        return self._get("gpuipc_registered_len", _u64)
 
     @property
     def original_ptr(self) -> int:
@@ -662,7 +662,7 @@ class Registered(_Object):
     @property
     def transports(self) -> List[Transport]:
         array = _array(_CTransport, _lib().gpuipc_registered_transports, self._object)
-        return [Transport(one.kind, bytes(one.bytes[:one.length])) for one in array]
+        return [Transport(one.kind, bytes(one.bytes[:one.len])) for one in array]
 
     @property
     def mapping(self) -> Optional[Mem]:
@@ -683,7 +683,7 @@ class Registered(_Object):
 
 
 class Exported(_Object):
-    """Memory on offer until it is closed."""
+    """Memory exported until it is closed."""
 
     _free = "gpuipc_exported_free"
 
@@ -723,8 +723,8 @@ class Cancel(_Object):
         _check(_lib().gpuipc_cancel_set(self._object, int(cancelled)))
 
 
-class _COutlook(_Object):
-    _free = "gpuipc_outlook_free"
+class _CFeasibility(_Object):
+    _free = "gpuipc_feasibility_free"
 
 
 def _export_options(types: Optional[Sequence[int]], fd_on_demand: bool) -> _ExportOptions:
@@ -741,7 +741,7 @@ def _uuid(device: bytes) -> Any:
     return (ctypes.c_uint8 * 16)(*device)
 
 
-def _import_options(*, device: Union[int, bytes, None] = None, more_devices: Sequence[Union[int, bytes]] = (),
+def _import_options(*, device: Union[int, bytes, None] = None, access_devices: Sequence[Union[int, bytes]] = (),
                     host_access: bool = False, place: Optional[Reservation] = None, place_offset: int = 0,
                     access: Access = Access.READ_WRITE, types: Optional[Sequence[HandleType]] = None,
                     timeout: Optional[float] = None, require_live: bool = False,
@@ -752,13 +752,13 @@ def _import_options(*, device: Union[int, bytes, None] = None, more_devices: Seq
         options.device_uuid = _uuid(device)
     elif device is not None:
         options.device = device
-    more = (_CDevice * max(len(more_devices), 1))()
-    for one, said in zip(more, more_devices):
+    more = (_CDevice * max(len(access_devices), 1))()
+    for one, said in zip(more, access_devices):
         if isinstance(said, bytes):
             one.ordinal, one.uuid = -1, _uuid(said)
         else:
             one.ordinal = said
-    options.more_devices, options.more_device_count = more, len(more_devices)
+    options.access_devices, options.access_device_count = more, len(access_devices)
     options.host_access = int(host_access)
     options.place, options.place_offset = None if place is None else place._object, place_offset
     options.access, options.require_live = access, int(require_live)
@@ -773,7 +773,7 @@ def _transports(transports: Sequence[Tuple[int, bytes]]) -> Any:
     for place, (kind, data) in zip(array, transports):
         if len(data) > len(place.bytes):
             raise ValueError(f"a transport has at most {len(place.bytes)} bytes")
-        place.kind, place.length = kind, len(data)
+        place.kind, place.len = kind, len(data)
         place.bytes[:len(data)] = data
     return array
 
@@ -781,20 +781,20 @@ def _transports(transports: Sequence[Tuple[int, bytes]]) -> Any:
 class Ipc(_Object):
     """The library, opened. Options go before the environment.
 
-    `spare_descriptor` makes exports cheap for a process that has no other exported memory: see gpuipc.h.
+    `keepalive_descriptor` makes exports cheap for a process that has no other exported memory: see gpuipc.h.
     """
 
     _free = "gpuipc_close"
 
     def __init__(self, *, socket_dir: Optional[str] = None, trust: Trust = Trust.DEFAULT,
-                 trusted_uids: Sequence[int] = (), spare_descriptor: bool = False) -> None:
+                 trusted_uids: Sequence[int] = (), keepalive_descriptor: bool = False) -> None:
         options, made = _OpenOptions(), _p()
         _check(_lib().gpuipc_open_options_init(ctypes.byref(options), ctypes.sizeof(options)))
         options.socket_dir = None if socket_dir is None else os.fsencode(socket_dir)
         options.trust, options.trusted_uid_count = trust, len(trusted_uids)
         uids = (_u32 * max(len(trusted_uids), 1))(*trusted_uids)
         options.trusted_uids = uids
-        options.spare_descriptor = spare_descriptor
+        options.keepalive_descriptor = keepalive_descriptor
         _check(_lib().gpuipc_open_with(ctypes.byref(options), ctypes.byref(made)))
         super().__init__(made.value or 0)
 
@@ -807,7 +807,7 @@ class Ipc(_Object):
 
     def export(self, ptr: int, nbytes: int = WHOLE_ALLOCATION, *, types: Optional[Sequence[HandleType]] = None,
                fd_on_demand: bool = False) -> Exported:
-        """Offers GPU memory of this process; keep the result until all importers have imported.
+        """Exports GPU memory of this process; keep the result until all importers have imported.
 
         Without `nbytes`: to the end of the allocation around `ptr`, by one handle. With `fd_on_demand` no descriptor is made before an importer asks for one.
         """
@@ -819,7 +819,7 @@ class Ipc(_Object):
         """Maps another process's memory, from all of its handles in any order. The options, all by name:
 
         `device`: the GPU, by its ordinal or by the 16 bytes of its UUID; without, the current context's.
-        `more_devices`: others that get access. `host_access`: the CPU, too, to host memory.
+        `access_devices`: others that get access. `host_access`: the CPU, too, to host memory.
         `access`: Access.READ_ONLY for no writes. `types`: those that are tried, in order.
         `place`: a Reservation, and `place_offset` in it, instead of a new address.
         `timeout`: in seconds. `cancel`: a Cancel. `require_live`: refuse memory that may have been freed.
@@ -829,20 +829,20 @@ class Ipc(_Object):
                                     ctypes.byref(made)))
         return Mem(made.value or 0, c_options.access == Access.READ_ONLY)
 
-    def can_import(self, handles: bytes, **options: Any) -> Outlook:
+    def can_import(self, handles: bytes, **options: Any) -> Feasibility:
         """Whether an import would work, by type and with reasons. Maps nothing; options as of `import_`."""
         lib, c_options, made = _lib(), _import_options(**options), _p()
         _check(lib.gpuipc_can_import(self._object, bytes(handles), len(handles), ctypes.byref(c_options),
                                      ctypes.byref(made)))
-        with _COutlook(made.value or 0) as outlook:
-            types = _array(_CTypeOutlook, lib.gpuipc_outlook_types, outlook._object)
-            status = outlook._get("gpuipc_outlook_problem", _u32)
-            problem = Error(status, _text(lib.gpuipc_outlook_problem_text, outlook._object)) if status else None
-            return Outlook(
-                bool(outlook._get("gpuipc_outlook_is_importable", _u32)),
-                bool(outlook._get("gpuipc_outlook_is_own", _u32)),
-                tuple(TypeOutlook(HandleType(one.handle_type), Verdict(one.verdict),
-                                  _attempt(one.attempt) if one.verdict == Verdict.NO else None) for one in types),
+        with _CFeasibility(made.value or 0) as feasibility:
+            types = _array(_CTypeFeasibility, lib.gpuipc_feasibility_types, feasibility._object)
+            status = feasibility._get("gpuipc_feasibility_problem", _u32)
+            problem = Error(status, _text(lib.gpuipc_feasibility_problem_text, feasibility._object)) if status else None
+            return Feasibility(
+                bool(feasibility._get("gpuipc_feasibility_is_importable", _u32)),
+                bool(feasibility._get("gpuipc_feasibility_is_own", _u32)),
+                tuple(TypeFeasibility(HandleType(one.handle_type), Feasible(one.feasible),
+                                  _attempt(one.attempt) if one.feasible == Feasible.NO else None) for one in types),
                 problem)
 
     def reserve(self, size: int) -> Reservation:
@@ -875,7 +875,7 @@ class Ipc(_Object):
         return Registered(made.value or 0)
 
     def deserialize(self, data: bytes, **options: Any) -> Registered:
-        """What a peer registered, mapped where the GPU leads to it; options as of `import_`."""
+        """What another process registered, mapped where the GPU leads to it; options as of `import_`."""
         c_options, made = _import_options(**options), _p()
         _check(_lib().gpuipc_deserialize(self._object, bytes(data), len(data), ctypes.byref(c_options),
                                          ctypes.byref(made)))

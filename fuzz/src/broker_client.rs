@@ -87,7 +87,7 @@ struct Case {
 impl Case {
     /// Options: 1 a way around the broker, 2 only memory known to be unchanged.
     fn of(exporter: &Exporter, which: u8, bits: u8, timeout: Duration) -> Self {
-        let offer = &exporter.offers[usize::from(which) % exporter.offers.len()];
+        let export = &exporter.exports[usize::from(which) % exporter.exports.len()];
         let has_way_around = bits & 1 != 0;
         let require_live = bits & 2 != 0;
         let lying = |handle: &GpuIpcMemHandle| {
@@ -96,19 +96,19 @@ impl Case {
                 ticket.endpoint = exporter.endpoint;
                 if !has_way_around {
                     ticket.fd = None;
-                    ticket.ledger = None;
+                    ticket.table = None;
                 }
             }
             GpuIpcMemHandle::new(&fields).expect("it keeps the rules")
         };
-        let is_legacy = offer.handles[0].runtime_ipc().is_some();
+        let is_legacy = export.handles[0].runtime_ipc().is_some();
         let by = match is_legacy {
             true => HandleType::RuntimeIpc,
             false => HandleType::PosixFd,
         };
         Self {
             ipc: Ipc::new(driver()).expect("the emulated driver starts"),
-            handles: offer.handles.iter().map(lying).collect(),
+            handles: export.handles.iter().map(lying).collect(),
             options: ImportOptions::default()
                 .types(&[by])
                 .timeout(timeout)
@@ -266,7 +266,7 @@ fn memories() -> &'static [OwnedFd; 3] {
     static MEMORIES: OnceLock<[OwnedFd; 3]> = OnceLock::new();
     MEMORIES.get_or_init(|| {
         [1, 3, 4].map(|at| {
-            let handle = &exporter().offers[at].handles[0];
+            let handle = &exporter().exports[at].handles[0];
             let ticket = handle.ticket().expect("a ticket");
             let request = Request {
                 kind: RequestKind::FetchFd,

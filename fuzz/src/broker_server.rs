@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Step {
     /// 0 connects, 1 sends the bytes, 2 sends an honest request with these bytes put over it from
     /// `at` on, 3 reads, 4 hangs up, 5 hangs up one way, 6 pauses, 7 is honest on a connection of
-    /// its own, 8 withdraws the offer and offers anew.
+    /// its own, 8 revokes the export and exports anew.
     pub what: u8,
     /// Lower bits: which connection; two bits of the upper half: how many descriptors; the
     /// third one: of a socket whose last close sleeps.
@@ -83,7 +83,7 @@ pub fn run(data: &[u8]) {
     }
     let request = broker.request(RequestKind::FetchFd);
     let old = broker.old.take().expect("it is taken here only");
-    assert_ne!(broker.answer(&old, &request), WITHDRAWN);
+    assert_ne!(broker.answer(&old, &request), REVOKED);
     let lingering = core::mem::take(&mut broker.lingering);
     drop((old, broker));
     for (closing, other) in lingering {
@@ -104,7 +104,7 @@ struct Broker {
     ipc: Ipc,
     buffer: Buffer,
     /// There but for a moment in a step.
-    offer: Option<Exported>,
+    export: Option<Exported>,
     clients: [Option<Client>; CONNECTIONS],
     /// Of the first moment.
     old: Option<OwnedFd>,
@@ -119,28 +119,28 @@ impl Broker {
         let mut new = Self {
             ipc: Ipc::new(driver()).expect("the emulated driver starts"),
             buffer: Buffer::new(driver(), 0, Memory::VmmFd, 2 << 20).expect("memory"),
-            offer: None,
+            export: None,
             clients: [const { None }; CONNECTIONS],
             old: None,
             next_id: 0x1000,
             start: Instant::now(),
             lingering: Vec::new(),
         };
-        new.offer();
+        new.export();
         new.old = Some(new.connected());
         new
     }
 
-    fn offer(&mut self) {
+    fn export(&mut self) {
         let options = ExportOptions::default();
-        let offer = self
+        let export = self
             .buffer
             .export(&self.ipc, 0, self.buffer.len(), &options);
-        self.offer = Some(offer.expect("it can be exported"));
+        self.export = Some(export.expect("it can be exported"));
     }
 
     fn handle(&self) -> &GpuIpcMemHandle {
-        &self.offer.as_ref().expect("it is on offer").handles()[0]
+        &self.export.as_ref().expect("it is exported").handles()[0]
     }
 
     fn ticket(&self) -> Ticket {
@@ -194,26 +194,26 @@ impl Broker {
             6 => std::thread::sleep(Duration::from_micros(u64::from(step.at) * 8)),
             7 => {
                 let request = self.request(kind);
-                assert_ne!(self.answer(&self.connected(), &request), WITHDRAWN);
+                assert_ne!(self.answer(&self.connected(), &request), REVOKED);
             }
-            _ => self.withdraw(),
+            _ => self.revoke(),
         }
     }
 
-    /// Ends the offer, and makes another one.
-    fn withdraw(&mut self) {
+    /// Revokes the export, and makes another one.
+    fn revoke(&mut self) {
         let request = self.request(RequestKind::FetchFd);
         let connection = self.connected();
-        self.offer = None;
+        self.export = None;
         // An answer that is on its way to somebody holds it for a moment.
         let start = Instant::now();
-        while self.answer(&connection, &request) != WITHDRAWN {
-            assert!(start.elapsed() < PATIENCE, "the offer does not end");
+        while self.answer(&connection, &request) != REVOKED {
+            assert!(start.elapsed() < PATIENCE, "the export does not end");
         }
-        self.offer();
+        self.export();
         assert_eq!(
             self.answer(&connection, &request),
-            WITHDRAWN,
+            REVOKED,
             "another token"
         );
     }
@@ -275,7 +275,7 @@ impl Broker {
         assert!(reply.status != ReplyStatus::Malformed || reply.id == 0);
     }
 
-    /// What an honest client is told: always something, and what it asked for unless the offer has
+    /// What an honest client is told: always something, and what it asked for unless the export has
     /// ended.
     fn answer(&self, socket: &OwnedFd, request: &Request) -> ReplyStatus {
         if let Err(errno) = socket::send(socket, &request.encode(), &[]) {
@@ -288,7 +288,7 @@ impl Broker {
         assert_eq!(reply.id, request.id);
         assert_eq!(reply.allocation_id, request.allocation_id);
         let (expected, count) = match request.kind {
-            _ if reply.status == WITHDRAWN => (WITHDRAWN, 0),
+            _ if reply.status == REVOKED => (REVOKED, 0),
             RequestKind::FetchFd => (ReplyStatus::FdAttached, 1),
             _ => (ReplyStatus::MemoryUnchanged, 0),
         };
@@ -297,4 +297,4 @@ impl Broker {
     }
 }
 
-const WITHDRAWN: ReplyStatus = ReplyStatus::OfferWithdrawn;
+const REVOKED: ReplyStatus = ReplyStatus::ExportRevoked;

@@ -2,7 +2,7 @@
 //! used but the plain structs in which fields are told. All rules of a stage are looked at; an error
 //! of gpuipc-core must name one that is broken, with the value that is there.
 
-use gpuipc_core::{Endpoint, HandleFields, LedgerEntry, Ticket, Token};
+use gpuipc_core::{Endpoint, HandleFields, TablePlace, Ticket, Token};
 use std::sync::LazyLock;
 
 /// Bytes of a handle.
@@ -54,9 +54,9 @@ pub static HANDLES: Format = Format(&[
         ("slot_2", 320, 64, BeZeroIf(|b| !unknown(b) && !has(b, 7, 4))),
         ("ticket.reserved", 300, 4, BeZeroIf(|b| has(b, 8, 1) && b[4] <= 1)),
         ("ticket.fd", 288, 4, Be(|n, b| !has(b, 8, 1) || n < 1 << 31 || n == 0xffff_ffff)),
-        ("ticket.ledger", 292, 8, BeZeroIf(|b| has(b, 8, 1) && number(b, 312, 8) == 0)),
-        ("ticket.ledger", 304, 8, BeZeroIf(|b| has(b, 8, 1) && number(b, 312, 8) == 0)),
-        ("ticket.ledger.fd", 292, 4, Be(|n, b| !has(b, 8, 1) || number(b, 312, 8) == 0 || n < 1 << 31)),
+        ("ticket.table", 292, 8, BeZeroIf(|b| has(b, 8, 1) && number(b, 312, 8) == 0)),
+        ("ticket.table", 304, 8, BeZeroIf(|b| has(b, 8, 1) && number(b, 312, 8) == 0)),
+        ("ticket.table.fd", 292, 4, Be(|n, b| !has(b, 8, 1) || number(b, 312, 8) == 0 || n < 1 << 31)),
         ("pool_id", 160, 8, Be(|n, b| n == 0 || has(b, 8, 2))),
         ("num_devices", 10, 2, Be(|n, b| (n != 0) == has(b, 8, 8))),
         ("numa_node", 12, 2, Be(|n, b| if has(b, 8, 4) { n < 1 << 15 } else { n == 0xffff })),
@@ -65,9 +65,9 @@ pub static HANDLES: Format = Format(&[
         ("offset_from_base", 24, 8, Be(|n, b| fits(n, number(b, 32, 8), number(b, 16, 8)))),
         ("segment_count", 76, 4, Be(|n, _| n != 0)),
         ("segment_index", 72, 4, Be(|n, b| n < number(b, 76, 4))),
-        ("window_offset", 64, 8, Be(|n, b| fits(n, number(b, 32, 8), number(b, 56, 8)))),
-        ("window_offset", 64, 8, Be(|n, b| number(b, 76, 4) != 1 || n == 0)),
-        ("window_length", 56, 8, Be(|n, b| number(b, 76, 4) != 1 || n == number(b, 32, 8))),
+        ("range_offset", 64, 8, Be(|n, b| fits(n, number(b, 32, 8), number(b, 56, 8)))),
+        ("range_offset", 64, 8, Be(|n, b| number(b, 76, 4) != 1 || n == 0)),
+        ("range_length", 56, 8, Be(|n, b| number(b, 76, 4) != 1 || n == number(b, 32, 8))),
     ],
 ]);
 
@@ -116,7 +116,7 @@ static HEADERS: Format = Format(&[
 #[rustfmt::skip]
 static HEADER_FIELDS: Format = Format(&[&[
     ("reserved", 68, 56, OURS),
-    ("size", 24, 8, Be(|n, _| n != 0)),
+    ("len", 24, 8, Be(|n, _| n != 0)),
 ]]);
 
 #[rustfmt::skip]
@@ -211,16 +211,16 @@ pub fn registered(bytes: &[u8]) -> Vec<Broken> {
         end += u128::from(number(one, 32, 8));
         for (name, place, bytes, right) in [
             (
-                "window_id",
+                "range_id",
                 48,
                 8,
                 number(one, 48, 8) == number(bytes, first_handle(bytes) + 48, 8),
             ),
             ("segment_count", 76, 4, number(one, 76, 4) == count),
             ("segment_index", 72, 4, number(one, 72, 4) == index),
-            ("window_length", 56, 8, number(one, 56, 8) == size),
+            ("range_length", 56, 8, number(one, 56, 8) == size),
             (
-                "window_offset",
+                "range_offset",
                 64,
                 8,
                 u128::from(number(one, 64, 8)) == start,
@@ -270,11 +270,11 @@ fn copy(f: &mut HandleFields, b: &mut [u8; HANDLE], read: bool) {
     at(24, &mut f.offset_from_base);
     at(32, &mut f.length);
     at(40, &mut f.allocation_id);
-    at(48, &mut f.window.id);
-    at(56, &mut f.window.length);
-    at(64, &mut f.window.offset);
-    at(72, &mut f.window.segment_index);
-    at(76, &mut f.window.segment_count);
+    at(48, &mut f.range.id);
+    at(56, &mut f.range.length);
+    at(64, &mut f.range.offset);
+    at(72, &mut f.range.segment_index);
+    at(76, &mut f.range.segment_count);
     at(80, &mut f.device_uuid.0);
     at(96, &mut f.process_id.0);
     at(112, &mut f.host_id.0);
@@ -290,24 +290,24 @@ fn copy(f: &mut HandleFields, b: &mut [u8; HANDLE], read: bool) {
     f.fabric.iter_mut().for_each(|slot| at(320, slot));
     let Some(ticket) = &mut f.ticket else { return };
     let (mut token, mut fd) = (*ticket.token.as_bytes(), ticket.fd.unwrap_or(-1));
-    let mut ledger = ticket.ledger.unwrap_or(NO_LEDGER);
+    let mut table = ticket.table.unwrap_or(NO_TABLE_PLACE);
     at(256, &mut ticket.endpoint.0);
     at(272, &mut token);
     at(288, &mut fd);
-    at(292, &mut ledger.fd);
-    at(296, &mut ledger.slot);
-    at(304, &mut ledger.device);
-    at(312, &mut ledger.inode);
+    at(292, &mut table.fd);
+    at(296, &mut table.slot);
+    at(304, &mut table.device);
+    at(312, &mut table.inode);
     ticket.token = Token::new(token);
     ticket.fd = (fd != -1).then_some(fd);
-    ticket.ledger = (ledger.inode != 0).then_some(ledger);
+    ticket.table = (table.inode != 0).then_some(table);
 }
 
 #[rustfmt::skip]
-const NO_LEDGER: LedgerEntry = LedgerEntry { fd: 0, slot: 0, device: 0, inode: 0 };
+const NO_TABLE_PLACE: TablePlace = TablePlace { fd: 0, slot: 0, device: 0, inode: 0 };
 #[rustfmt::skip]
 const NO_TICKET: Ticket = Ticket {
-    endpoint: Endpoint([0; 16]), token: Token::new([0; 16]), fd: None, ledger: None,
+    endpoint: Endpoint([0; 16]), token: Token::new([0; 16]), fd: None, table: None,
 };
 
 /// What the bytes of a handle say, whether or not they keep the rules.
@@ -351,9 +351,9 @@ pub fn broken_fields(fields: &HandleFields) -> Vec<Broken> {
         .and_then(|ticket| ticket.fd)
         .filter(|fd| *fd < 0);
     all.extend(negative.map(|fd| (0, "ticket.fd", fd.cast_unsigned().into())));
-    let ledger = fields.ticket.and_then(|ticket| ticket.ledger);
-    let no_inode = ledger.filter(|ledger| ledger.inode == 0);
-    all.extend(no_inode.map(|_| (0, "ticket.ledger.inode", 0)));
+    let table = fields.ticket.and_then(|ticket| ticket.table);
+    let no_inode = table.filter(|table| table.inode == 0);
+    all.extend(no_inode.map(|_| (0, "ticket.table.inode", 0)));
     all
 }
 

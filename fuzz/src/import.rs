@@ -1,11 +1,11 @@
 //! Handles of another process, changed with the right checksum and imported over the emulated
 //! driver: no crash, nothing left, and what is mapped is as long as the handles say, inside memory
-//! on offer, with the bytes that lie there.
+//! exported, with the bytes that lie there.
 //!
 //! The input is steps of 12 bytes each: see [`Step`].
 
 use crate::checker::{HANDLE as BYTES, seal};
-use crate::machine::exporter::{Exporter, Offered, exporter};
+use crate::machine::exporter::{Exporter, Export, exporter};
 use crate::machine::{Held, alone, driver};
 use gpuipc::{
     Access, Buffer, ExportOptions, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc, Memory,
@@ -136,13 +136,13 @@ impl Importer {
         new
     }
 
-    fn offer(&self, number: u64) -> &'static Offered {
-        let count = self.exporter.offers.len() as u64;
-        &self.exporter.offers[(number % count) as usize]
+    fn export(&self, number: u64) -> &'static Export {
+        let count = self.exporter.exports.len() as u64;
+        &self.exporter.exports[(number % count) as usize]
     }
 
     fn choose(&mut self, number: u64) {
-        let handles = self.offer(number).handles.iter();
+        let handles = self.export(number).handles.iter();
         self.handles = handles.map(GpuIpcMemHandle::encode).collect();
         self.is_changed = false;
     }
@@ -165,20 +165,20 @@ impl Importer {
                 step.number,
             ),
             2 => {
-                let from = self.offer(step.number).handles[0].encode();
+                let from = self.export(step.number).handles[0].encode();
                 let start = other % BYTES;
                 let end = (start + 16 * (1 + usize::from(step.which >> 4))).min(BYTES);
                 self.handles[at][start..end].copy_from_slice(&from[start..end]);
             }
             9 => {
-                let from = self.offer(step.number).handles[0].encode();
+                let from = self.export(step.number).handles[0].encode();
                 self.handles[at][TICKET].copy_from_slice(&from[TICKET]);
                 let bit = u16::from_le_bytes([from[8], from[9]]) & 1;
                 self.handles[at][8] |= bit as u8;
             }
             3 => drop(self.handles.remove(at)),
             4 if count < 8 => self.handles.push(self.handles[at]),
-            // In any order the handles are the same window.
+            // In any order the handles are the same range.
             5 => return self.handles.swap(at, other % count),
             _ => return,
         }
@@ -245,16 +245,16 @@ impl Importer {
         }
     }
 
-    /// Imports of what another process offers, and of what a third thread has just exported here.
+    /// Imports of what another process exports, and of what a third thread has just exported here.
     fn at_once(&self, step: Step) {
-        let offered = &self.offer(step.number).handles;
+        let exported = &self.export(step.number).handles;
         let options = &ImportOptions::default();
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..4 {
-                        let mem = self.ipc.import(offered, options).expect("it is on offer");
-                        self.exporter.is_what_is_mapped(&mem, offered.clone());
+                        let mem = self.ipc.import(exported, options).expect("it is exported");
+                        self.exporter.is_what_is_mapped(&mem, exported.clone());
                     }
                 });
             }
@@ -282,9 +282,9 @@ impl Importer {
     /// Maps nothing: the counters at the end say so.
     fn ask(&self, step: Step) {
         if let Some(handles) = self.decoded() {
-            let outlook = self.ipc.can_import(&handles, &self.options(step));
+            let feasibility = self.ipc.can_import(&handles, &self.options(step));
             let plain = !self.is_changed && step.at & 15 == 0 && !handles.is_empty();
-            assert!(!plain || outlook.is_importable(), "{outlook:?}");
+            assert!(!plain || feasibility.is_importable(), "{feasibility:?}");
         }
     }
 }

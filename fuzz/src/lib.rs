@@ -8,7 +8,7 @@
 //! | [`parsers`] | any bytes, as a multicast message, an export table's entry, a text of /proc, settings | what the bytes say |
 //! | [`registered_memory`] | any bytes, as a registered memory and as its parts | [`checker`] |
 //! | [`c_calls`] | calls of the C interface, over the emulated driver | what the header promises; nothing is left |
-//! | [`import`] | changes of handles of another process, over the emulated driver | what that process offers; nothing is left |
+//! | [`import`] | changes of handles of another process, over the emulated driver | what that process exports; nothing is left |
 //! | [`broker_server`] | messages, descriptors, pauses and cut connections, to a running broker | what an honest client is told; nothing is left |
 //! | [`broker_client`] | answers of a broker that lies | an error by the deadline; nothing is left |
 //! | [`driver_calls`] | calls of the library, with driver calls that fail | a simple model of what is visible and what is held |

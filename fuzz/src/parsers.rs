@@ -5,7 +5,7 @@
 
 use gpuipc::{Error, Trust, fuzzing};
 use gpuipc_core::{
-    Endpoint, LedgerEntry, MULTICAST_MESSAGE_BYTES, TABLE_ENTRY_BYTES, Ticket, Token,
+    Endpoint, TablePlace, MULTICAST_MESSAGE_BYTES, TABLE_ENTRY_BYTES, Ticket, Token,
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use std::os::fd::OwnedFd;
@@ -51,7 +51,7 @@ fn multicast_message(data: &[u8]) {
     }
 }
 
-/// A file that may be a ledger, with one entry, and a ticket that may be the entry's.
+/// A file that may be an export table, with one entry, and a ticket that may be the entry's.
 fn table_entry(data: &[u8]) {
     const LENGTH: u64 = 65_536 * TABLE_ENTRY_BYTES as u64;
     let [seals, wrong, slot, rest @ ..]: [u8; 3 + TABLE_ENTRY_BYTES + 28] = padded(data);
@@ -64,7 +64,7 @@ fn table_entry(data: &[u8]) {
     let right = [&token[..], &number.to_le_bytes(), &id.to_le_bytes()].concat();
     let bytes = if wrong & 1 == 0 { &right } else { bytes };
 
-    let file = memfd_create("ledger", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let file = memfd_create("table", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let file: OwnedFd = file.expect("a file in memory");
     let length = if wrong & 2 == 0 { LENGTH } else { LENGTH / 2 };
     ftruncate(&file, length).expect("it is sparse");
@@ -79,9 +79,9 @@ fn table_entry(data: &[u8]) {
         endpoint: Endpoint([0; 16]),
         token: Token::new(token),
         fd,
-        ledger: None,
+        table: None,
     };
-    let entry = LedgerEntry {
+    let entry = TablePlace {
         fd: 0,
         slot: slot.into(),
         device: stat.st_dev ^ u64::from(wrong >> 3 & 1),

@@ -7,7 +7,7 @@ use crate::decode::{self, broken_by};
 use crate::round_trip::mended as mended_handle;
 use gpuipc_core::{
     EncodeError, GpuIpcMemHandle, HandleFields, HostId, ProcessId, RegisteredError,
-    RegisteredFields, RegisteredMemoryRef, TransportInfo, Window, registered_len,
+    RegisteredFields, RegisteredMemoryRef, TransportInfo, SharedRange, registered_len,
 };
 
 /// Looks at the bytes as they are, at their [`repaired`] form, and at [`nearly`] a valid registered
@@ -106,7 +106,7 @@ fn fields(bytes: &[u8]) -> RegisteredFields {
     let name = |at: usize| *bytes[at..].first_chunk().expect("16 bytes");
     RegisteredFields {
         pointer: number(bytes, 16, 8),
-        size: number(bytes, 24, 8),
+        len: number(bytes, 24, 8),
         process_id: ProcessId(name(32)),
         host_id: HostId(name(48)),
         pid: number(bytes, 12, 4) as u32,
@@ -122,7 +122,7 @@ fn raw(parts: &Parts) -> Vec<u8> {
     bytes[8..12].copy_from_slice(&(parts.handles.len() as u32).to_le_bytes());
     bytes[12..16].copy_from_slice(&parts.fields.pid.to_le_bytes());
     bytes[16..24].copy_from_slice(&parts.fields.pointer.to_le_bytes());
-    bytes[24..32].copy_from_slice(&parts.fields.size.to_le_bytes());
+    bytes[24..32].copy_from_slice(&parts.fields.len.to_le_bytes());
     bytes[32..48].copy_from_slice(&parts.fields.process_id.0);
     bytes[48..64].copy_from_slice(&parts.fields.host_id.0);
     bytes[64..68].copy_from_slice(&parts.fields.pid_namespace.to_le_bytes());
@@ -147,26 +147,26 @@ fn mended(mut parts: Parts) -> Parts {
     }
     let count = parts.handles.len() as u64;
     let Some(first) = parts.handles.first() else {
-        parts.fields.size = parts.fields.size.max(1);
+        parts.fields.len = parts.fields.len.max(1);
         return parts;
     };
-    let mut window = Window {
+    let mut range = SharedRange {
         offset: 0,
         segment_index: 0,
         segment_count: u32::try_from(count).expect("an input is short"),
-        ..first.window
+        ..first.range
     };
     for fields in &mut parts.handles {
         fields.length = fields.length.min(u64::MAX / count);
     }
-    window.length = parts.handles.iter().map(|fields| fields.length).sum();
-    parts.fields.size = window.length;
+    range.length = parts.handles.iter().map(|fields| fields.length).sum();
+    parts.fields.len = range.length;
     for fields in &mut parts.handles {
         fields.process_id = parts.fields.process_id;
         fields.host_id = parts.fields.host_id;
-        fields.window = window;
-        window.offset += fields.length;
-        window.segment_index += 1;
+        fields.range = range;
+        range.offset += fields.length;
+        range.segment_index += 1;
     }
     parts
 }

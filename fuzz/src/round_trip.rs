@@ -4,7 +4,7 @@ use crate::checker;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gpuipc_core::{
     ClusterUuid, DecodeError, DeviceUuid, Endpoint, GpuIpcMemHandle, HandleFields, HostId,
-    LedgerEntry, ProcessId, Ticket, Token, Window,
+    TablePlace, ProcessId, Ticket, Token, SharedRange,
 };
 
 /// Takes fields from the bytes, and looks at them as they are and at their [`mended`] form.
@@ -67,9 +67,9 @@ pub fn mended(mut fields: HandleFields) -> HandleFields {
     }
     if let Some(ticket) = &mut fields.ticket {
         ticket.fd = ticket.fd.map(|fd| fd & i32::MAX);
-        if let Some(ledger) = &mut ticket.ledger {
-            ledger.fd &= i32::MAX;
-            ledger.inode = ledger.inode.max(1);
+        if let Some(table) = &mut ticket.table {
+            table.fd &= i32::MAX;
+            table.inode = table.inode.max(1);
         }
     } else {
         fields.posix_fd = false;
@@ -84,13 +84,13 @@ pub fn mended(mut fields: HandleFields) -> HandleFields {
         (start, whole.max(start + fields.length))
     };
     (fields.offset_from_base, fields.base_size) = inside(fields.offset_from_base, fields.base_size);
-    let window = &mut fields.window;
-    (window.offset, window.length) = inside(window.offset, window.length);
-    window.segment_count = window.segment_count.max(1);
-    window.segment_index = window.segment_index.min(window.segment_count - 1);
-    if window.segment_count == 1 {
-        window.offset = 0;
-        window.length = fields.length;
+    let range = &mut fields.range;
+    (range.offset, range.length) = inside(range.offset, range.length);
+    range.segment_count = range.segment_count.max(1);
+    range.segment_index = range.segment_index.min(range.segment_count - 1);
+    if range.segment_count == 1 {
+        range.offset = 0;
+        range.length = fields.length;
     }
     fields
 }
@@ -111,7 +111,7 @@ fn read(bytes: &mut Unstructured<'_>) -> Result<HandleFields> {
         offset_from_base: some(b)?,
         length: some(b)?,
         allocation_id: some(b)?,
-        window: Window {
+        range: SharedRange {
             id: some(b)?,
             length: some(b)?,
             offset: some(b)?,
@@ -131,11 +131,11 @@ fn read(bytes: &mut Unstructured<'_>) -> Result<HandleFields> {
         pool_id: some(b)?,
         posix_fd: some(b)?,
         multicast: some(b)?,
-        ticket: some::<Option<WireTicket>>(b)?.map(|(endpoint, token, fd, ledger)| Ticket {
+        ticket: some::<Option<WireTicket>>(b)?.map(|(endpoint, token, fd, table)| Ticket {
             endpoint: Endpoint(endpoint),
             token: Token::new(token),
             fd,
-            ledger: ledger.map(|(fd, slot, device, inode)| LedgerEntry {
+            table: table.map(|(fd, slot, device, inode)| TablePlace {
                 fd,
                 slot,
                 device,

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A failed step of an export or import, up to which everything was undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The way that was tried.
+    /// The type that was tried.
     pub handle_type: HandleType,
     /// Where it ended.
     pub step: Step,
@@ -21,14 +21,14 @@ pub struct Attempt {
     /// was not about one of them.
     pub segment: Option<u32>,
     /// The GPUs between which there was no way, where that was the trouble.
-    pub peers: Option<Peers>,
+    pub gpu_pair: Option<GpuPair>,
     /// How long the attempt took.
     pub elapsed: Duration,
 }
 
 /// Two GPUs of which one cannot reach the other's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peers {
+pub struct GpuPair {
     /// The importing GPU.
     pub from: DeviceUuid,
     /// The GPU that holds the memory.
@@ -82,7 +82,7 @@ pub enum Step {
     Open,
     /// Comparing what was mapped with what the handle says.
     Compare,
-    /// Asking the broker whether the memory is still the one that was offered.
+    /// Asking the broker whether the memory is still the one that was exported.
     Liveness,
 }
 
@@ -153,10 +153,10 @@ reasons! {
          and run the IMEX service on both hosts";
     /// The exporting process has ended, or shut its broker down.
     ExporterGone: "the exporting process has ended or has shut its broker down",
-        "keep the exporter and its offer alive until every importer has imported";
-    /// The exporter runs, but no longer offers this memory (or never did, if
+        "keep the exporter and its export alive until every importer has imported";
+    /// The exporter runs, but no longer exports this memory (or never did, if
     /// the handle is forged).
-    OfferWithdrawn: "the exporter offers no memory under this handle's token any more",
+    ExportRevoked: "the exporter no longer exports memory under this handle's token",
         "keep the exported object until every importer has imported, and ship the handle anew";
     /// No name of the broker leads to it.
     BrokerUnreachable: "the exporter's broker cannot be reached from here",
@@ -177,7 +177,7 @@ reasons! {
     BrokerBadReply: "the process behind the broker's name answers what no broker would",
         "use the same version of the library on both sides; if it is, something else has the broker's name";
     /// The library itself is at the other end.
-    OwnBroker: "the handle leads back into this process, which does not offer it",
+    OwnBroker: "the handle leads back into this process, which does not export it",
         "import in another process, or use the original pointer";
     /// The deadline came first.
     TimedOut: "the deadline passed",
@@ -195,7 +195,7 @@ reasons! {
     /// The exporter's driver did not make the descriptor.
     ExportFailed: "the exporter's driver does not export a file descriptor of this memory now",
         "see the code; if it says out of memory, raise the exporter's limit of open files";
-    /// The offer has no descriptor.
+    /// The export has no descriptor.
     NoDescriptor: "the exporter has no file descriptor for this memory",
         "see the exporter's log for why its export failed";
     /// The driver does not take the descriptor.
@@ -215,7 +215,7 @@ reasons! {
     StaleMemory: "the memory was freed, or other memory lies at its address now",
         "keep the memory allocated until every importer has imported, and ship the handle anew";
     /// Nobody could be asked whether the memory is still the same.
-    LivenessUnknown: "nobody could say whether this is still the memory that was offered, and require_live asks for it",
+    LivenessUnknown: "nobody could say whether this is still the memory that was exported, and require_live asks for it",
         "make the exporter's broker reachable, or do without require_live";
     /// A legacy mapping cannot be read-only.
     CannotBeReadOnly: "a legacy mapping is always writable",
@@ -361,7 +361,7 @@ impl Attempt {
         if with_reason {
             write!(f, ": {}", self.reason.why())?;
         }
-        if let Some(Peers { from, to }) = self.peers {
+        if let Some(GpuPair { from, to }) = self.gpu_pair {
             write!(f, " (from {from} to {to})")?;
         }
         write!(f, " [{}]", self.code)?;
@@ -379,7 +379,7 @@ pub(crate) struct Failure {
     pub(crate) code: Code,
     pub(crate) reason: Reason,
     pub(crate) segment: Option<u32>,
-    pub(crate) peers: Option<Peers>,
+    pub(crate) gpu_pair: Option<GpuPair>,
 }
 
 impl Failure {
@@ -390,7 +390,7 @@ impl Failure {
             code: Code::None,
             reason,
             segment: None,
-            peers: None,
+            gpu_pair: None,
         }
     }
 
@@ -405,7 +405,7 @@ impl Failure {
                 (reason, _) => reason,
             },
             segment: None,
-            peers: None,
+            gpu_pair: None,
         }
     }
 
@@ -416,7 +416,7 @@ impl Failure {
             code: Code::of(error),
             reason: Reason::of_driver(step, handle_type, error),
             segment: None,
-            peers: None,
+            gpu_pair: None,
         }
     }
 
@@ -433,7 +433,7 @@ impl Failure {
             code: self.code,
             reason: self.reason,
             segment: self.segment,
-            peers: self.peers,
+            gpu_pair: self.gpu_pair,
             elapsed,
         }
     }

@@ -12,7 +12,7 @@ use crate::gpu::device_memory::DeviceMemory;
 use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::gpu::mapping::VmmMapping;
 use crate::gpu::undo;
-use crate::import::mem::{check_range, copy_in, copy_out};
+use crate::import::mem::{check_inside, copy_in, copy_out};
 use crate::options::ExportOptions;
 use crate::process::identity;
 use crate::session::Ipc;
@@ -200,7 +200,7 @@ impl Buffer {
         len: usize,
         options: &ExportOptions,
     ) -> Result<Exported, Error> {
-        check_range(offset, len, self.len)?;
+        check_inside(offset, len, self.len)?;
         // SAFETY: allocated and mapped while the buffer is borrowed. Its unmap and the
         // release of references are calls of this crate, which never meet.
         unsafe { ipc.export(self.device_ptr() + offset as u64, len, options) }
@@ -213,7 +213,7 @@ impl Buffer {
     /// [`Error::Forked`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
         identity::process_id()?;
-        check_range(offset, to.len(), self.len)?;
+        check_inside(offset, to.len(), self.len)?;
         copy_out(
             self.driver,
             &self.context,
@@ -229,7 +229,7 @@ impl Buffer {
     /// [`Error::Forked`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
         identity::process_id()?;
-        check_range(offset, from.len(), self.len)?;
+        check_inside(offset, from.len(), self.len)?;
         copy_in(
             self.driver,
             &self.context,

@@ -76,8 +76,8 @@ pub enum Error {
     Registered(RegisteredError),
     /// What is to be registered breaks a rule of the form.
     Register(EncodeError),
-    /// The handles are not the segments of one window.
-    Window(WindowError),
+    /// The handles are not the segments of one range.
+    Range(RangeError),
     /// No GPU that this process sees has this UUID.
     DeviceNotVisible(DeviceUuid),
     /// No type led to a mapping.
@@ -183,17 +183,17 @@ impl MemoryKind {
     }
 }
 
-/// Why handles are not all segments of one window, each once.
+/// Why handles are not all segments of one range, each once.
 ///
 /// Positions count the handles as they were given, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WindowError {
+pub enum RangeError {
     /// Nobody gave this segment.
     Missing {
         /// The segment's index.
         index: u32,
-        /// Segments of the window.
+        /// Segments of the range.
         count: u32,
     },
     /// Two handles are for the same segment.
@@ -203,7 +203,7 @@ pub enum WindowError {
         /// The second of them.
         position: usize,
     },
-    /// A handle is of another window than the first one.
+    /// A handle is of another range than the first one.
     Foreign {
         /// Its position.
         position: usize,
@@ -219,7 +219,7 @@ pub enum WindowError {
     },
 }
 
-impl fmt::Display for WindowError {
+impl fmt::Display for RangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { index, count } => write!(
@@ -234,7 +234,7 @@ impl fmt::Display for WindowError {
             }
             Self::Foreign { position, field } => write!(
                 f,
-                "the handle at position {position} is of another window than the first one ({field} differs)"
+                "the handle at position {position} is of another range than the first one ({field} differs)"
             ),
             Self::Gap { index, field } => write!(
                 f,
@@ -253,13 +253,13 @@ pub struct ImportError {
 
 impl ImportError {
     /// The reason that explains the whole failure best: the exporter's end or
-    /// withdrawal and the deadline before what followed from them.
+    /// revocation and the deadline before what followed from them.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         const TELLING: [Reason; 5] = [
             Reason::Cancelled,
             Reason::ExporterGone,
-            Reason::OfferWithdrawn,
+            Reason::ExportRevoked,
             Reason::TimedOut,
             Reason::OtherHost,
         ];
@@ -302,13 +302,13 @@ impl Error {
             Self::NotExportable(_) => Status::NOT_EXPORTABLE,
             Self::BrokerStart { .. } => Status::BROKER_START,
             Self::Unsupported { .. } => Status::UNSUPPORTED,
-            Self::Window(_) => Status::NOT_ONE_WINDOW,
+            Self::Range(_) => Status::NOT_ONE_RANGE,
             Self::Registered(RegisteredError::Handle { error, .. }) => Status::from(error),
             Self::Registered(_) | Self::Register(_) => Status::REGISTERED_MEMORY,
             Self::DeviceNotVisible(_) => Status::NO_DEVICE,
             Self::Import(error) => match error.reason() {
                 Some(Reason::ExporterGone) => Status::EXPORTER_GONE,
-                Some(Reason::OfferWithdrawn) => Status::OFFER_WITHDRAWN,
+                Some(Reason::ExportRevoked) => Status::EXPORT_REVOKED,
                 Some(Reason::TimedOut) => Status::TIMED_OUT,
                 Some(Reason::OtherHost) => Status::OTHER_HOST,
                 Some(Reason::Cancelled) => Status::CANCELLED,
@@ -359,7 +359,7 @@ impl fmt::Display for Error {
                 }
             }
             Self::Unsupported { what } => write!(f, "not supported by this version: {what}"),
-            Self::Window(error) => write!(f, "the handles are not one window: {error}"),
+            Self::Range(error) => write!(f, "the handles are not one range: {error}"),
             Self::Registered(error) => error.fmt(f),
             Self::Register(error) => error.fmt(f),
             Self::DeviceNotVisible(uuid) => write!(
@@ -369,7 +369,7 @@ impl fmt::Display for Error {
             Self::Import(error) => {
                 match error.reason() {
                     Some(reason) => write!(f, "the memory cannot be imported: {}; {}", reason.why(), reason.hint())?,
-                    None => f.write_str("the memory cannot be imported: the handle offers no type that is allowed here")?,
+                    None => f.write_str("the memory cannot be imported: the handle exports no type that is allowed here")?,
                 }
                 list(f, &error.attempts, error.reason())
             }

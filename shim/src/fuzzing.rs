@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::options::{Settings, Trust};
-use gpuipc_core::{HandleType, LedgerEntry, Ticket};
+use gpuipc_core::{HandleType, TablePlace, Ticket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ pub fn multicast_message(
     crate::multicast::decoded(bytes)
 }
 
-/// Who made the ledger, if it says that the ticket's offer lives.
+/// Who made the export table, if it says that the ticket's export lives.
 ///
 /// # Errors
 /// What the system calls give.
 pub fn maker_of_entry(
-    ledger: &OwnedFd,
+    table: &OwnedFd,
     ticket: &Ticket,
     allocation_id: u64,
-    entry: &LedgerEntry,
+    entry: &TablePlace,
 ) -> rustix::io::Result<Option<u32>> {
-    crate::fd::ledger::maker_of_entry(ledger, ticket, allocation_id, entry)
+    crate::fd::export_table::maker_of_entry(table, ticket, allocation_id, entry)
 }
 
 /// A number in a text of /proc: in the line that starts with `name`, the word at `at`.

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::export::{self, Exported};
 use crate::gpu::device_memory::{DeviceMemory, Keeper};
 use crate::import;
-use crate::import::can_import::{self, Outlook};
+use crate::import::can_import::{self, Feasibility};
 use crate::import::mem::GpuIpcMem;
 use crate::options::{ExportOptions, ImportOptions};
 use crate::registered::{self, RegisteredMemory};
@@ -15,7 +15,7 @@ use crate::sys::CuDevicePtr;
 use gpuipc_core::{GpuIpcMemHandle, RegisteredFields, TransportInfo};
 
 impl Ipc {
-    /// Offers `len` bytes of GPU memory from `ptr` on to other processes.
+    /// Exports `len` bytes of GPU memory from `ptr` on to other processes.
     ///
     /// Works on memory of `cuMemAlloc` (RuntimeIpc), of `cuMemCreate` that asked
     /// for a handle type, in a GPU or on a host NUMA node (PosixFd, Fabric), and of a
@@ -117,7 +117,7 @@ impl Ipc {
     /// allocations comes to lie at one contiguous address, all of it or nothing.
     ///
     /// In the exporting process itself this gives the original pointer, if the
-    /// memory is on offer there, with access for the importing devices
+    /// memory is exported there, with access for the importing devices
     /// (`cuMemSetAccess`, `cuMemPoolSetAccess`). Of `cuMemAlloc` memory, whose peer access
     /// is its owner's, another GPU that the options name is refused.
     ///
@@ -125,8 +125,8 @@ impl Ipc {
     /// application does, as it does for the memory's contents.
     ///
     /// # Errors
-    /// [`Error::Import`] with every attempt, [`Error::Window`] for handles that
-    /// are not all segments of one window, [`Error::DeviceNotVisible`] for a device
+    /// [`Error::Import`] with every attempt, [`Error::Range`] for handles that
+    /// are not all segments of one range, [`Error::DeviceNotVisible`] for a device
     /// that this process does not see, [`Error::Unsupported`] for a multicast
     /// object, [`Error::Argument`] for no handle, [`Error::Driver`], [`Error::Forked`].
     ///
@@ -189,8 +189,8 @@ impl Ipc {
     /// // SAFETY: `memory` lives longer than what is registered.
     /// let registered = unsafe { ipc.register(memory.device_ptr(), memory.len(), &[nic], &options) }?;
     /// let bytes = registered.serialize()?;
-    /// # let peer = ipc.deserialize(&bytes, &gpuipc::ImportOptions::default())?;
-    /// # assert_eq!(peer.transport(1), Some(nic));
+    /// # let there = ipc.deserialize(&bytes, &gpuipc::ImportOptions::default())?;
+    /// # assert_eq!(there.transport(1), Some(nic));
     /// # drop(registered);
     /// # Ok::<(), gpuipc::Error>(())
     /// ```
@@ -220,7 +220,7 @@ impl Ipc {
     }
 
     /// What [`RegisteredMemory::fields`] says of memory of this process, with no pointer and
-    /// no size: to see whether a peer's is this process's, or this host's.
+    /// no size: to see whether another process's is this process's, or this host's.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -228,7 +228,7 @@ impl Ipc {
         registered::own_fields(self)
     }
 
-    /// What a peer registered, from the bytes of [`RegisteredMemory::serialize`].
+    /// What another process registered, from the bytes of [`RegisteredMemory::serialize`].
     ///
     /// Its memory is mapped as [`Ipc::import`] does. In the process that registered
     /// it, this gives the original pointer, as [`Ipc::import`] does. Where no type leads to the memory
@@ -256,7 +256,7 @@ impl Ipc {
     /// // `bytes` came from the owner.
     /// let buffer = ipc.deserialize(&bytes, &ImportOptions::default())?;
     /// match buffer.data() {
-    ///     Some(ptr) => println!("{} bytes at {ptr:#x}", buffer.size()),
+    ///     Some(ptr) => println!("{} bytes at {ptr:#x}", buffer.len()),
     ///     None => println!("only by a transport: {:?}", buffer.gpu_error()),
     /// }
     /// # assert_eq!(buffer.data(), Some(memory.device_ptr()));
@@ -275,7 +275,7 @@ impl Ipc {
     ///
     /// What can be tried without mapping is tried: the descriptor is fetched and
     /// imported, the fabric handle imported, and both given back; the exporter is
-    /// asked whether the memory is unchanged; peers are looked up. It may wait as
+    /// asked whether the memory is unchanged; P2P access is looked up. It may wait as
     /// long as an import's timeout.
     ///
     /// # Example
@@ -288,15 +288,15 @@ impl Ipc {
     /// # let memory = Buffer::new(driver, 0, Memory::VmmFd, 2 << 20)?;
     /// # let exported = ipc.export_from(memory, &ExportOptions::default())?;
     /// # let handles = exported.handles();
-    /// let outlook = ipc.can_import(handles, &ImportOptions::default());
-    /// for (handle_type, verdict) in &outlook.types {
-    ///     println!("{handle_type}: {verdict:?}");
+    /// let feasibility = ipc.can_import(handles, &ImportOptions::default());
+    /// for (handle_type, feasible) in &feasibility.types {
+    ///     println!("{handle_type}: {feasible:?}");
     /// }
-    /// assert!(outlook.is_importable());
+    /// assert!(feasibility.is_importable());
     /// # Ok::<(), gpuipc::Error>(())
     /// ```
     #[must_use]
-    pub fn can_import(&self, handles: &[GpuIpcMemHandle], options: &ImportOptions) -> Outlook {
+    pub fn can_import(&self, handles: &[GpuIpcMemHandle], options: &ImportOptions) -> Feasibility {
         can_import::can_import(self, handles, options)
     }
 }

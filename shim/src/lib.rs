@@ -107,13 +107,13 @@ pub mod multicast;
 mod options;
 mod process;
 #[cfg(all(test, gpuipc_shuttle))]
-mod races;
+mod model_check;
 mod registered;
 mod session;
 
-pub use attempt::{Attempt, Code, Peers, Reason, Step};
+pub use attempt::{Attempt, Code, GpuPair, Reason, Step};
 pub use buffer::{Buffer, Memory};
-pub use error::{Error, ImportError, MemoryKind, NotExportable, WindowError};
+pub use error::{Error, ImportError, MemoryKind, NotExportable, RangeError};
 pub use export::{Exported, WHOLE_ALLOCATION};
 pub use gpu::device_memory::DeviceMemory;
 pub use gpu::driver::{Driver, DriverCause, DriverError, device_uuid};
@@ -124,9 +124,9 @@ pub use gpuipc_core::{
     TypeFlags,
 };
 pub use gpuipc_sys as sys;
-pub use import::can_import::{Outlook, Verdict};
+pub use import::can_import::{Feasibility, Feasible};
 pub use import::mem::{GpuIpcMem, Liveness, Used};
-pub use import::window::check_window;
+pub use import::range::check_range;
 pub use options::{
     Access, DEFAULT_TIMEOUT, DeviceId, ExportOptions, ImportOptions, IpcOptions,
     SOCKET_DIR_VARIABLE, TIMEOUT_VARIABLE, TRUST_VARIABLE, TYPES_VARIABLE, Trust,

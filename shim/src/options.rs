@@ -62,7 +62,7 @@ pub(crate) struct Settings {
     #[cfg(feature = "multicast")]
     pub(crate) experimental_multicast: bool,
     /// The same.
-    pub(crate) spare_descriptor: bool,
+    pub(crate) keepalive_descriptor: bool,
 }
 
 impl Settings {
@@ -109,7 +109,7 @@ impl Settings {
             trust,
             #[cfg(feature = "multicast")]
             experimental_multicast: false,
-            spare_descriptor: false,
+            keepalive_descriptor: false,
         })
     }
 }
@@ -146,7 +146,7 @@ pub struct IpcOptions {
     trust: Option<Trust>,
     #[cfg(feature = "multicast")]
     experimental_multicast: bool,
-    spare_descriptor: bool,
+    keepalive_descriptor: bool,
 }
 
 impl IpcOptions {
@@ -177,7 +177,7 @@ impl IpcOptions {
 
     /// Keeps a descriptor open that is of none of the application's memory, as long
     /// as the `Ipc` lives, so that no export is the process's first one and no
-    /// withdrawal its last: on an H200 an export then costs 23 us instead of 580,
+    /// revocation its last: on an H200 an export then costs 23 us instead of 580,
     /// and its end 9 us instead of 545 (`tests/gpu/records`, export-cost).
     ///
     /// It costs about a millisecond when the `Ipc` is made, 2 MiB of host memory on
@@ -186,8 +186,8 @@ impl IpcOptions {
     /// the log. A process that has other exported descriptors open all the time gains
     /// nothing.
     #[must_use]
-    pub const fn spare_descriptor(mut self, keep: bool) -> Self {
-        self.spare_descriptor = keep;
+    pub const fn keepalive_descriptor(mut self, keep: bool) -> Self {
+        self.keepalive_descriptor = keep;
         self
     }
 
@@ -198,7 +198,7 @@ impl IpcOptions {
             trust: self.trust.clone().unwrap_or(settings.trust),
             #[cfg(feature = "multicast")]
             experimental_multicast: self.experimental_multicast,
-            spare_descriptor: self.spare_descriptor,
+            keepalive_descriptor: self.keepalive_descriptor,
             ..settings
         }
     }
@@ -213,7 +213,7 @@ pub struct ExportOptions {
 }
 
 impl ExportOptions {
-    /// Offers no more than these types; by default, every type that the memory
+    /// Exports no more than these types; by default, every type that the memory
     /// allows. Others are not made at all: without PosixFd there is no descriptor
     /// that anyone could ask for.
     #[must_use]
@@ -226,9 +226,9 @@ impl ExportOptions {
     /// asks the broker. Saves `cuMemExportToShareableHandle` and a place in the
     /// process's table where perhaps nobody imports; costs the importer that call,
     /// and the way without the broker (`pidfd_getfd`), for which a descriptor must
-    /// be open. Memory that is on offer already stays as it is.
+    /// be open. Memory that is exported already stays as it is.
     ///
-    /// Without this option a process keeps descriptors open for its offers up to a
+    /// Without this option a process keeps descriptors open for its exports up to a
     /// quarter of its limit of open files (RLIMIT_NOFILE), at most 256; the
     /// others are made on demand.
     #[must_use]
@@ -288,7 +288,7 @@ pub enum Access {
 #[non_exhaustive]
 pub struct ImportOptions {
     pub(crate) device: Option<DeviceId>,
-    pub(crate) more_devices: Vec<DeviceId>,
+    pub(crate) access_devices: Vec<DeviceId>,
     pub(crate) host_access: bool,
     pub(crate) place: Option<Place>,
     pub(crate) access: Access,
@@ -308,12 +308,12 @@ impl ImportOptions {
         self
     }
 
-    /// More devices that get access (`cuMemSetAccess`, `cuMemPoolSetAccess`), each
+    /// Further devices that get access (`cuMemSetAccess`, `cuMemPoolSetAccess`), each
     /// of which must be a peer of the memory's GPU. A legacy mapping cannot: it is
     /// for one device.
     #[must_use]
-    pub fn more_devices(mut self, devices: &[DeviceId]) -> Self {
-        self.more_devices = devices.to_vec();
+    pub fn access_devices(mut self, devices: &[DeviceId]) -> Self {
+        self.access_devices = devices.to_vec();
         self
     }
 
@@ -375,7 +375,7 @@ impl ImportOptions {
     }
 
     /// Refuses a mapping of which nobody could say that it is still the memory
-    /// that was offered. Matters for RuntimeIpc only: the other types hold a
+    /// that was exported. Matters for RuntimeIpc only: the other types hold a
     /// reference.
     #[must_use]
     pub const fn require_live(mut self, require: bool) -> Self {

@@ -6,8 +6,8 @@
 use crate::error::Error;
 use crate::export::{Exported, WHOLE_ALLOCATION};
 use crate::import::mem::GpuIpcMem;
-use crate::import::window::Window;
-use crate::import::{import_own, import_window, own_memory, wait_of};
+use crate::import::range::RangeHandles;
+use crate::import::{import_own, import_range, own_memory, wait_of};
 use crate::options::{ExportOptions, ImportOptions};
 use crate::process::identity;
 use crate::session::Ipc;
@@ -19,9 +19,9 @@ use gpuipc_core::{
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// A buffer that its owner has registered, or that a peer has described.
+/// A buffer that its owner has registered, or that another process has described.
 ///
-/// In the owner it holds the offer; elsewhere the mapping. Dropping it ends the one
+/// In the owner it holds the export; elsewhere the mapping. Dropping it ends the one
 /// or undoes the other; the transports are the runtime's business.
 pub struct RegisteredMemory {
     fields: RegisteredFields,
@@ -35,17 +35,17 @@ pub struct RegisteredMemory {
 /// What this object holds.
 #[derive(Debug)]
 enum Role {
-    /// Registered here: the offer, unless there is none.
+    /// Registered here: the export, unless there is none.
     Owner {
         _exported: Option<Exported>,
         _entry: Entry,
     },
     /// Another process's, mapped here, or only to be reached by a transport.
-    Peer { mapping: Option<GpuIpcMem> },
+    Described { mapping: Option<GpuIpcMem> },
 }
 
 impl RegisteredMemory {
-    /// The bytes to ship to peers ([`registered_len`]). Whoever has them may ask
+    /// The bytes to ship to importers ([`registered_len`]). Whoever has them may ask
     /// for the memory.
     ///
     /// # Errors
@@ -79,8 +79,9 @@ impl RegisteredMemory {
 
     /// Bytes of the buffer.
     #[must_use]
-    pub const fn size(&self) -> u64 {
-        self.fields.size
+    #[allow(clippy::len_without_is_empty)] // never empty
+    pub const fn len(&self) -> u64 {
+        self.fields.len
     }
 
     /// Who owns it, and where.
@@ -114,7 +115,7 @@ impl RegisteredMemory {
     #[must_use]
     pub const fn mapping(&self) -> Option<&GpuIpcMem> {
         match &self.role {
-            Role::Peer { mapping } => mapping.as_ref(),
+            Role::Described { mapping } => mapping.as_ref(),
             Role::Owner { .. } => None,
         }
     }
@@ -165,8 +166,8 @@ pub(crate) unsafe fn register(
         }
         Err(error) => return Err(error),
     };
-    let size = exported.as_ref().map_or(len as u64, Exported::size);
-    owned(ipc, ptr, size, transports, exported, gpu_error)
+    let len = exported.as_ref().map_or(len as u64, Exported::len);
+    owned(ipc, ptr, len, transports, exported, gpu_error)
 }
 
 /// See [`Ipc::register_transports`].
@@ -191,7 +192,7 @@ pub(crate) fn own_fields(ipc: &Ipc) -> Result<RegisteredFields, Error> {
     let identity = ipc.identity();
     Ok(RegisteredFields {
         pointer: 0,
-        size: 0,
+        len: 0,
         process_id,
         host_id: identity.host,
         pid: identity.pid,
@@ -203,14 +204,14 @@ pub(crate) fn own_fields(ipc: &Ipc) -> Result<RegisteredFields, Error> {
 fn owned(
     ipc: &Ipc,
     ptr: CuDevicePtr,
-    size: u64,
+    len: u64,
     transports: &[TransportInfo],
     exported: Option<Exported>,
     gpu_error: Option<Error>,
 ) -> Result<RegisteredMemory, Error> {
     let fields = RegisteredFields {
         pointer: ptr,
-        size,
+        len,
         ..own_fields(ipc)?
     };
     let handles = exported
@@ -224,10 +225,10 @@ fn owned(
         gpu_error,
         role: Role::Owner {
             _exported: exported,
-            _entry: Entry::new(ptr, fields.size),
+            _entry: Entry::new(ptr, fields.len),
         },
     };
-    // What the form does not allow shows here, and not at the first peer.
+    // What the form does not allow shows here, and not in the first importer.
     memory.serialize()?;
     Ok(memory)
 }
@@ -262,7 +263,7 @@ pub(crate) fn deserialize(
         handles,
         data,
         gpu_error,
-        role: Role::Peer { mapping },
+        role: Role::Described { mapping },
     })
 }
 
@@ -282,20 +283,20 @@ fn reach(
 ) -> Result<Reached, Error> {
     if handles.is_empty() {
         let is_own = fields.process_id == ipc.identity().process
-            && Entry::is_there(fields.pointer, fields.size);
+            && Entry::is_there(fields.pointer, fields.len);
         return Ok(if is_own {
             Reached::Own(fields.pointer)
         } else {
             Reached::Nothing
         });
     }
-    let window = Window::of(handles)?;
+    let range = RangeHandles::of(handles)?;
     let wait = wait_of(ipc, options);
-    if let Some(own) = own_memory(ipc, &window, &wait) {
-        let mem = import_own(ipc, &window, options, &wait, own)?;
+    if let Some(own) = own_memory(ipc, &range, &wait) {
+        let mem = import_own(ipc, &range, options, &wait, own)?;
         return Ok(Reached::Own(mem.device_ptr()));
     }
-    import_window(ipc, &window, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))
+    import_range(ipc, &range, options, &wait).map(|mem| Reached::Mapped(Box::new(mem)))
 }
 
 /// Whether the way through the GPU failed, and not the process or its arguments.
@@ -315,13 +316,13 @@ const fn is_of_sharing(error: &Error) -> bool {
 struct Entry(CuDevicePtr, u64);
 
 impl Entry {
-    fn new(ptr: CuDevicePtr, size: u64) -> Self {
-        *registered().entry((ptr, size)).or_default() += 1;
-        Self(ptr, size)
+    fn new(ptr: CuDevicePtr, len: u64) -> Self {
+        *registered().entry((ptr, len)).or_default() += 1;
+        Self(ptr, len)
     }
 
-    fn is_there(ptr: CuDevicePtr, size: u64) -> bool {
-        registered().contains_key(&(ptr, size))
+    fn is_there(ptr: CuDevicePtr, len: u64) -> bool {
+        registered().contains_key(&(ptr, len))
     }
 }
 

@@ -3,9 +3,9 @@
 
 use crate::error::Error;
 use crate::fd::broker::started::Started;
-use crate::fd::broker::{Broker, Exports, Kept};
+use crate::fd::broker::{Broker, Exports, IdleConnections};
 use crate::gpu::driver::Driver;
-use crate::gpu::spare::Spare;
+use crate::gpu::keepalive::Keepalive;
 use crate::options::{IpcOptions, Settings};
 use crate::process::identity::Identity;
 use std::path::PathBuf;
@@ -26,9 +26,9 @@ struct Inner {
     /// Started by the first export.
     broker: Started<Broker>,
     /// Makes exports cheap, if the options ask for it.
-    _spare: Option<Spare>,
+    _keepalive: Option<Keepalive>,
     /// To other processes' brokers.
-    kept: Kept,
+    kept: IdleConnections,
 }
 
 impl Ipc {
@@ -57,21 +57,21 @@ impl Ipc {
         let absolute = |folder: PathBuf| std::path::absolute(&folder).unwrap_or(folder);
         settings.socket_dir = settings.socket_dir.map(absolute);
         driver.init()?;
-        let spare = settings.spare_descriptor.then(|| Spare::make(driver));
-        let spare = spare.and_then(|made| {
+        let keepalive = settings.keepalive_descriptor.then(|| Keepalive::make(driver));
+        let keepalive = keepalive.and_then(|made| {
             made.inspect_err(|error| {
-                log::info!(target: "gpuipc::gpu", "no spare descriptor, exports cost what they cost: {error}");
+                log::info!(target: "gpuipc::gpu", "no keepalive descriptor, exports cost what they cost: {error}");
             })
             .ok()
         });
         Ok(Self {
             inner: Arc::new(Inner {
                 driver,
-                _spare: spare,
+                _keepalive: keepalive,
                 identity,
                 settings,
                 broker: Started::default(),
-                kept: Kept::default(),
+                kept: IdleConnections::default(),
             }),
         })
     }
@@ -88,7 +88,7 @@ impl Ipc {
         self.inner.kept.clear();
     }
 
-    pub(crate) fn kept_connections(&self) -> &Kept {
+    pub(crate) fn kept_connections(&self) -> &IdleConnections {
         &self.inner.kept
     }
 

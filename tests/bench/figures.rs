@@ -23,7 +23,7 @@ pub(crate) const FAMILIES: [Family; 11] = [
     ("export", export),
     ("import", import),
     ("end-to-end", end_to_end),
-    ("windows", windows),
+    ("ranges", ranges),
     ("segments", segments),
     ("sizes", sizes),
     ("processes", processes),
@@ -35,7 +35,7 @@ pub(crate) const FAMILIES: [Family; 11] = [
 
 const MIB: usize = 1 << 20;
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];
-const WINDOW: usize = 4096;
+const RANGE: usize = 4096;
 
 /// The first export of an allocation, the same again, the end of the export. The driver takes half
 /// a millisecond for the first descriptor that a process opens, and for the last one that it
@@ -49,9 +49,9 @@ fn export(bench: &mut Bench) -> Result<()> {
     let another = raw::export(driver, beside.device_ptr())?;
     export_beside(bench, &ipc, &buffer, "another descriptor open", false)?;
     drop(another);
-    // The raw calls have the spare descriptor beside them, too.
-    let spared = Ipc::with_options(driver, &IpcOptions::default().spare_descriptor(true))?;
-    export_beside(bench, &spared, &buffer, "with the spare descriptor", true)
+    // The raw calls have the keepalive descriptor beside them, too.
+    let kept_alive = Ipc::with_options(driver, &IpcOptions::default().keepalive_descriptor(true))?;
+    export_beside(bench, &kept_alive, &buffer, "with the keepalive descriptor", true)
 }
 
 fn export_beside(
@@ -193,12 +193,12 @@ fn end_to_end(bench: &mut Bench) -> Result<()> {
         let (export, handles) = other.export(1, BYTES)?;
         let (memory, import) = timed(|| session.ipc.import(&handles, &options))?;
         let unmap = time_of_drop(memory);
-        let end = other.number("withdraw")?;
+        let end = other.number("revoke")?;
         let raw_export = other.raw_export(1, BYTES)?;
         let get_and_map = || -> Result<_> { Ok(raw::map(session, &[client.get(0)?], BYTES)?) };
         let (mapped, raw_import) = timed(get_and_map)?;
         let ((), raw_unmap) = timed(|| mapped.undo())?;
-        let raw_end = other.number("raw-withdraw")?;
+        let raw_end = other.number("raw-revoke")?;
         let raw = raw_export + raw_import + raw_unmap + raw_end;
         Ok([(export + import + unmap + end, raw)])
     })?;
@@ -210,14 +210,14 @@ fn end_to_end(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// More windows of one allocation. The raw calls map the allocation once more for each.
-fn windows(bench: &mut Bench) -> Result<()> {
+/// More ranges of one allocation. The raw calls map the allocation once more for each.
+fn ranges(bench: &mut Bench) -> Result<()> {
     for count in COUNTS {
-        let bytes = (WINDOW * count).next_multiple_of(raw::granularity(&bench.session)?);
+        let bytes = (RANGE * count).next_multiple_of(raw::granularity(&bench.session)?);
         bench.other.allocate(Memory::VmmFd, bytes)?;
         bench.other.raw_export(1, bytes)?;
         let fds = [bench.client.get(0)?];
-        let (_, handles) = bench.other.export(count, WINDOW)?;
+        let (_, handles) = bench.other.export(count, RANGE)?;
         let (options, session) = (ImportOptions::default(), &bench.session);
         let mut held: Vec<GpuIpcMem> = Vec::with_capacity(count);
         // Those after the first, unless there is no other.
@@ -241,9 +241,9 @@ fn windows(bench: &mut Bench) -> Result<()> {
         })?;
         for (what, pairs) in [("import", imports), ("drop", drops)] {
             let row = match count {
-                1 => Row::new(format!("{what}, the only window"), "us", pairs),
+                1 => Row::new(format!("{what}, the only range"), "us", pairs),
                 _ => Row::new(
-                    format!("{what}, each window after the first of {count}"),
+                    format!("{what}, each range after the first of {count}"),
                     "us",
                     pairs,
                 ),
@@ -263,7 +263,7 @@ fn segments(bench: &mut Bench) -> Result<()> {
     let piece = raw::granularity(&bench.session)?;
     for count in COUNTS {
         let names =
-            ["import", "unmap"].map(|what| format!("{what} a window of {count} segments, each"));
+            ["import", "unmap"].map(|what| format!("{what} a range of {count} segments, each"));
         let exported = |bench: &mut Bench| Exported::new(bench, Memory::Segments, count, piece);
         measure_if_room(bench, count * piece, &names, count, exported)?;
     }
@@ -462,23 +462,23 @@ fn handle(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The object of a window whose allocation is mapped, and what it holds of the heap.
+/// The object of a range whose allocation is mapped, and what it holds of the heap.
 fn memory(bench: &mut Bench) -> Result<()> {
-    const WINDOWS: usize = 500;
+    const RANGES: usize = 500;
     bench.other.allocate(Memory::VmmFd, 2 * MIB)?;
-    let (_, handles) = bench.other.export(WINDOWS + 1, WINDOW)?;
+    let (_, handles) = bench.other.export(RANGES + 1, RANGE)?;
     let (options, ipc) = (ImportOptions::default(), &bench.session.ipc);
-    let mut windows = Vec::with_capacity(WINDOWS + 1);
+    let mut ranges = Vec::with_capacity(RANGES + 1);
     let mut before = 0;
     for (at, handle) in handles.iter().enumerate() {
-        windows.push(ipc.import(from_ref(handle), &options)?);
+        ranges.push(ipc.import(from_ref(handle), &options)?);
         if at == 0 {
             before = raw::heap();
         }
     }
-    let heap = raw::heap().saturating_sub(before) as f64 / WINDOWS as f64;
+    let heap = raw::heap().saturating_sub(before) as f64 / RANGES as f64;
     let each = Pairs::alone(vec![heap + size_of::<GpuIpcMem>() as f64]);
-    let row = Row::new("memory of a window after the first", "B", each);
+    let row = Row::new("memory of a range after the first", "B", each);
     bench.row(&row.target(Target::AtMost(128.0)));
     Ok(())
 }

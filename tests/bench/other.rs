@@ -198,7 +198,7 @@ impl Worker {
                 let handles: Vec<_> = handles.cloned().collect();
                 return Ok(format!("{took} {}", to_hex(&handles)));
             }
-            "withdraw" => time_of_drop(core::mem::take(&mut self.exported)),
+            "revoke" => time_of_drop(core::mem::take(&mut self.exported)),
             "raw-export" => {
                 let (base, mut fds, start) = (self.base()?, Vec::new(), Instant::now());
                 for at in 0..number(1)? {
@@ -210,7 +210,7 @@ impl Worker {
                 drop(self.server.replace(fds));
                 took
             }
-            "raw-withdraw" => {
+            "raw-revoke" => {
                 let start = Instant::now();
                 drop(self.server.replace(Vec::new()));
                 self.retained.clear();

@@ -13,12 +13,12 @@ const FIGURES: [(&str, usize); 22] = [
     ("unmap 64 MiB", 1),
     ("broker's share of an import", 1),
     ("export, first import elsewhere, both drops", 1),
-    ("import, the only window", 1),
-    ("drop, the only window", 1),
-    ("import, each window after the first of ", 3),
-    ("drop, each window after the first of ", 3),
-    ("import a window of ", 4),
-    ("unmap a window of ", 4),
+    ("import, the only range", 1),
+    ("drop, the only range", 1),
+    ("import, each range after the first of ", 3),
+    ("drop, each range after the first of ", 3),
+    ("import a range of ", 4),
+    ("unmap a range of ", 4),
     ("import and map, ", 4),
     ("unmap, ", 4),
     ("imports by ", 4),
@@ -27,7 +27,7 @@ const FIGURES: [(&str, usize); 22] = [
     ("descriptor by ", 4),
     ("encode a handle", 1),
     ("decode a handle", 1),
-    ("memory of a window", 1),
+    ("memory of a range", 1),
 ];
 
 fn bench(folder: &std::path::Path, arguments: &[&str]) -> String {

@@ -9,7 +9,7 @@
 
 #define SIZE ((size_t)1 << 20)
 
-static gpuipc_exported *offer(gpuipc *ipc, gpuipc_buffer **buffer) {
+static gpuipc_exported *export_new(gpuipc *ipc, gpuipc_buffer **buffer) {
     gpuipc_exported *exported;
     uint64_t ptr;
     OK(gpuipc_buffer_new(ipc, 0, GPUIPC_MEMORY_VMM_FABRIC, SIZE, buffer));
@@ -62,13 +62,13 @@ int main(void) {
     }
     close(ends[1]);
     OK(gpuipc_open(&ipc));
-    both = offer(ipc, &good);
+    both = export_new(ipc, &good);
     OK(gpuipc_exported_attempt_list(both, attempts, 2, &count));
     CHECK(count == 0);
     OK(gpuipc_exported_handle_bytes(both, 0, handle, sizeof handle));
     send_all(ends[0], handle, sizeof handle);
 
-    one = offer(ipc, &bad);
+    one = export_new(ipc, &bad);
     OK(gpuipc_exported_attempt_list(one, attempts, 1, &count));
     CHECK(count == 1 && attempts[0].handle_type == GPUIPC_TYPE_FABRIC);
     CHECK(attempts[0].step == GPUIPC_STEP_EXPORT && attempts[0].code == 801);

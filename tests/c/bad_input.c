@@ -194,7 +194,7 @@ static void bytes_that_are_no_handle(gpuipc *ipc, const uint8_t *handle) {
 
     /* Several handles are memory in several segments. */
     OK(gpuipc_handle_check(bytes, sizeof bytes));
-    EXPECT(GPUIPC_NOT_ONE_WINDOW, gpuipc_import(ipc, bytes, sizeof bytes, NULL, &mem));
+    EXPECT(GPUIPC_NOT_ONE_RANGE, gpuipc_import(ipc, bytes, sizeof bytes, NULL, &mem));
     CHECK(mem == UNTOUCHED);
 }
 
@@ -273,7 +273,7 @@ static void a_forked_child_may_free_and_no_more(gpuipc *ipc, const uint8_t *hand
     gpuipc_exported_free(exported);
 }
 
-/* Exports two allocations, takes the first offer back, and waits to be killed. */
+/* Exports two allocations, revokes the first export, and waits to be killed. */
 static void other_exporter(int to_parent) {
     uint8_t handles[2][GPUIPC_HANDLE_BYTES];
     gpuipc *ipc;
@@ -294,12 +294,12 @@ static void other_exporter(int to_parent) {
     }
 }
 
-static void offers_that_end(gpuipc *ipc, int from_other, pid_t other) {
+static void exports_that_end(gpuipc *ipc, int from_other, pid_t other) {
     uint8_t handles[2][GPUIPC_HANDLE_BYTES];
     gpuipc_import_options options;
     gpuipc_mem *mem = UNTOUCHED;
     receive_all(from_other, handles, sizeof handles);
-    EXPECT(GPUIPC_OFFER_WITHDRAWN,
+    EXPECT(GPUIPC_EXPORT_REVOKED,
            gpuipc_import(ipc, handles[0], GPUIPC_HANDLE_BYTES, NULL, &mem));
     TEXT_HAS("PosixFd failed at broker request");
 
@@ -348,7 +348,7 @@ static void counts_beyond_any_sense(gpuipc *ipc, const uint8_t *handle, CUdevice
     gpuipc_open_options opening;
     gpuipc_import_options importing;
     gpuipc_registered *registered = UNTOUCHED;
-    gpuipc_outlook *outlook = UNTOUCHED;
+    gpuipc_feasibility *feasibility = UNTOUCHED;
     gpuipc_mem *mem = UNTOUCHED;
     gpuipc *another = UNTOUCHED;
     const gpuipc_transport *transports = (const gpuipc_transport *)handle;
@@ -359,7 +359,7 @@ static void counts_beyond_any_sense(gpuipc *ipc, const uint8_t *handle, CUdevice
     EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_handle_check(handle, (most + 1) * GPUIPC_HANDLE_BYTES));
     EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_import(ipc, handle, huge * GPUIPC_HANDLE_BYTES, NULL, &mem));
     EXPECT(GPUIPC_HANDLE_LENGTH,
-           gpuipc_can_import(ipc, handle, huge * GPUIPC_HANDLE_BYTES, NULL, &outlook));
+           gpuipc_can_import(ipc, handle, huge * GPUIPC_HANDLE_BYTES, NULL, &feasibility));
     EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_deserialize(ipc, handle, huge, NULL, &registered));
     EXPECT(GPUIPC_REGISTERED_MEMORY,
            gpuipc_register(ipc, ptr, SIZE, transports, huge, NULL, &registered));
@@ -371,11 +371,11 @@ static void counts_beyond_any_sense(gpuipc *ipc, const uint8_t *handle, CUdevice
     opening.trusted_uid_count = UINT32_MAX;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_open_with(&opening, &another));
     TEXT_HAS("trusted_uids has 4294967295 elements, but at most 65536");
-    importing.more_devices = (const gpuipc_device *)(const void *)handle;
-    importing.more_device_count = UINT32_MAX;
+    importing.access_devices = (const gpuipc_device *)(const void *)handle;
+    importing.access_device_count = UINT32_MAX;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_import(ipc, handle, GPUIPC_HANDLE_BYTES, &importing, &mem));
-    TEXT_HAS("more_devices has 4294967295 elements, but at most 1024");
-    CHECK(registered == UNTOUCHED && outlook == UNTOUCHED && mem == UNTOUCHED && another == UNTOUCHED);
+    TEXT_HAS("access_devices has 4294967295 elements, but at most 1024");
+    CHECK(registered == UNTOUCHED && feasibility == UNTOUCHED && mem == UNTOUCHED && another == UNTOUCHED);
 }
 
 /* Zeros that are mapped and as long as all handles together may be: refused by the first,
@@ -444,13 +444,13 @@ int main(void) {
     if (getenv("UNDER_A_TOOL") == NULL) {
         many_bytes_that_are_no_handles();
     }
-    offers_that_end(ipc, ends[0], other);
+    exports_that_end(ipc, ends[0], other);
     a_forked_child_may_free_and_no_more(ipc, handle, ptr);
 
     gpuipc_mem_free(mem);
     gpuipc_exported_free(exported);
     mem = UNTOUCHED;
-    EXPECT(GPUIPC_OFFER_WITHDRAWN, gpuipc_import(ipc, handle, sizeof handle, NULL, &mem));
+    EXPECT(GPUIPC_EXPORT_REVOKED, gpuipc_import(ipc, handle, sizeof handle, NULL, &mem));
     CHECK(mem == UNTOUCHED);
     gpuipc_close(ipc);
     CU(cu.mem_free(ptr));

@@ -132,7 +132,7 @@ int main(void) {
     gpuipc_multicast_object_free(all.object);
     gpuipc_cancel_free(all.cancel);
     gpuipc_registered_free(all.registered);
-    gpuipc_outlook_free(all.outlook);
+    gpuipc_feasibility_free(all.feasibility);
     gpuipc_reservation_free(all.reservation);
     gpuipc_reservation_free(all.of_caller);
     gpuipc_mem_free(all.mem);

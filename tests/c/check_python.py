@@ -19,7 +19,7 @@ def the_numbers_are_the_headers(header):
     numbers = {name: int(value) for name, value in re.findall(r"^#define GPUIPC_(\w+) (\d+)$", header, re.M)}
     named = {
         "TYPE_": gpuipc.HandleType, "ACCESS_": gpuipc.Access, "LIVENESS_": gpuipc.Liveness, "TRUST_": gpuipc.Trust,
-        "MEMORY_": gpuipc.Memory, "CODE_": gpuipc.CodeKind, "LOG_": gpuipc.LogLevel, "VERDICT_": gpuipc.Verdict,
+        "MEMORY_": gpuipc.Memory, "CODE_": gpuipc.CodeKind, "LOG_": gpuipc.LogLevel, "FEASIBLE_": gpuipc.Feasible,
     }
     for prefix, kind in named.items():
         there = {name[len(prefix):]: value for name, value in numbers.items() if name.startswith(prefix)}
@@ -35,7 +35,7 @@ def the_structs_are_cs(abi):
     structs = {
         "gpuipc_attempt": gpuipc._CAttempt, "gpuipc_error": gpuipc._CError, "gpuipc_open_options": gpuipc._OpenOptions,
         "gpuipc_export_options": gpuipc._ExportOptions, "gpuipc_import_options": gpuipc._ImportOptions,
-        "gpuipc_type_outlook": gpuipc._CTypeOutlook, "gpuipc_device": gpuipc._CDevice,
+        "gpuipc_type_feasibility": gpuipc._CTypeFeasibility, "gpuipc_device": gpuipc._CDevice,
         "gpuipc_transport": gpuipc._CTransport, "gpuipc_owner": gpuipc._COwner,
     }
     for name, struct in structs.items():
@@ -74,8 +74,8 @@ def objects_give_back(ipc):
     buffer.write(b"twelve bytes", 1000)
     assert buffer.read(1000, 12) == b"twelve bytes" and len(buffer) == SIZE and len(buffer.read()) == SIZE
     refused(gpuipc.Status.INVALID_ARGUMENT, lambda: buffer.read(SIZE, 1))
-    offer = ipc.export(buffer.ptr, buffer.nbytes)
-    handles = offer.handles
+    exported = ipc.export(buffer.ptr, buffer.nbytes)
+    handles = exported.handles
     gpuipc.handle_check(handles)
     mem = ipc.import_(handles, access=gpuipc.Access.READ_ONLY, device=0, cancel=gpuipc.Cancel())
     assert mem.type_used == gpuipc.HandleType.SAME_PROCESS and mem.ptr == buffer.ptr and mem.attempts == []
@@ -88,20 +88,20 @@ def objects_give_back(ipc):
             raise SystemExit(f"{wrong} was viewed")
         except ValueError:
             pass
-    offer.close()
-    offer.close()
-    assert offer.closed
+    exported.close()
+    exported.close()
+    assert exported.closed
     try:
-        offer.handles
-        raise SystemExit("a closed offer gave handles")
+        exported.handles
+        raise SystemExit("a closed exported gave handles")
     except ValueError:
         pass
-    refused(gpuipc.Status.OFFER_WITHDRAWN, lambda: ipc.import_(handles))
+    refused(gpuipc.Status.EXPORT_REVOKED, lambda: ipc.import_(handles))
     mem.close()
     # Without `close`, collection does it.
     handles = ipc.export(buffer.ptr, buffer.nbytes).handles
     gc.collect()
-    refused(gpuipc.Status.OFFER_WITHDRAWN, lambda: ipc.import_(handles))
+    refused(gpuipc.Status.EXPORT_REVOKED, lambda: ipc.import_(handles))
     buffer.close()
 
 
@@ -128,12 +128,12 @@ def views_are_what_the_interface_says(ipc):
 
 def exports_are_whole_and_left(ipc):
     buffer = ipc.allocate(SIZE, gpuipc.Memory.CUDA_MALLOC)
-    with ipc.export(buffer.ptr + 512) as offer:
-        assert offer.nbytes == SIZE - 512 and len(offer.handles) == gpuipc.HANDLE_BYTES
-    offer = ipc.export(buffer.ptr, SIZE)
-    handles = offer.handles
-    offer.leave()
-    assert offer.closed and ipc.import_(handles).ptr == buffer.ptr
+    with ipc.export(buffer.ptr + 512) as exported:
+        assert exported.nbytes == SIZE - 512 and len(exported.handles) == gpuipc.HANDLE_BYTES
+    exported = ipc.export(buffer.ptr, SIZE)
+    handles = exported.handles
+    exported.leave()
+    assert exported.closed and ipc.import_(handles).ptr == buffer.ptr
     buffer.close()
     with ipc.register_transports(4096, 100, [(1, b""), (2, bytes(64))]) as registered:
         assert registered.owner == ipc.owner and registered.handles == b"" and registered.data == 4096
@@ -148,13 +148,13 @@ def errors_say_everything(ipc):
     assert error.memory_kind == 1 and "does not know this pointer" in str(error)
     refused(gpuipc.Status.NO_DEVICE, lambda: ipc.allocate(SIZE, device=99))
     refused(gpuipc.Status.INVALID_ARGUMENT, lambda: gpuipc.Ipc(trusted_uids=[1]))
-    with ipc.allocate(SIZE) as buffer, ipc.export(buffer.ptr, SIZE) as offer:
+    with ipc.allocate(SIZE) as buffer, ipc.export(buffer.ptr, SIZE) as exported:
         error = refused(gpuipc.Status.NOT_EXPORTABLE,
                         lambda: ipc.export(buffer.ptr, SIZE, types=[gpuipc.HandleType.FABRIC]))
         said = []
         # Errors belong to the thread that made the call.
         thread = threading.Thread(target=lambda: said.append(refused(
-            gpuipc.Status.HANDLE_DAMAGED, lambda: ipc.import_(offer.handles[:-1] + b"\1"))))
+            gpuipc.Status.HANDLE_DAMAGED, lambda: ipc.import_(exported.handles[:-1] + b"\1"))))
         thread.start()
         thread.join()
         assert len(said) == 1
@@ -165,9 +165,9 @@ def every_kind_of_memory_has_its_handles(ipc):
     for memory in gpuipc.Memory:
         if memory == gpuipc.Memory.VMM_FABRIC:
             continue  # needs a fabric
-        with ipc.allocate(3 << 20, memory) as buffer, ipc.export(buffer.ptr, len(buffer), fd_on_demand=True) as offer:
-            counts[memory] = len(offer.handles) // gpuipc.HANDLE_BYTES
-            assert ipc.import_(offer.handles).ptr == buffer.ptr
+        with ipc.allocate(3 << 20, memory) as buffer, ipc.export(buffer.ptr, len(buffer), fd_on_demand=True) as exported:
+            counts[memory] = len(exported.handles) // gpuipc.HANDLE_BYTES
+            assert ipc.import_(exported.handles).ptr == buffer.ptr
     assert counts.pop(gpuipc.Memory.SEGMENTS) == 2 and set(counts.values()) == {1}, counts
 
 
@@ -192,18 +192,18 @@ def what_another_process_has(ipc, memory, handle_count):
         serialized, handles = data[:form], data[form:]
         uuid = handles[80:96]
 
-        outlook = ipc.can_import(handles, device=uuid)
-        assert outlook.is_importable and not outlook.is_own and outlook.problem is None
-        assert outlook.types == ((gpuipc.HandleType.POSIX_FD, gpuipc.Verdict.YES, None),), outlook
-        outlook = ipc.can_import(handles, types=[gpuipc.HandleType.FABRIC])
-        assert not outlook.is_importable and outlook.types[0].verdict == gpuipc.Verdict.NO
-        assert outlook.types[0].attempt.segment is None and outlook.types[0].attempt.peers is None
+        feasibility = ipc.can_import(handles, device=uuid)
+        assert feasibility.is_importable and not feasibility.is_own and feasibility.problem is None
+        assert feasibility.types == ((gpuipc.HandleType.POSIX_FD, gpuipc.Feasible.YES, None),), feasibility
+        feasibility = ipc.can_import(handles, types=[gpuipc.HandleType.FABRIC])
+        assert not feasibility.is_importable and feasibility.types[0].feasible == gpuipc.Feasible.NO
+        assert feasibility.types[0].attempt.segment is None and feasibility.types[0].attempt.gpu_pair is None
         assert ipc.can_import(handles, device=bytes(15) + b"x").problem.status == gpuipc.Status.NO_DEVICE
 
         with ipc.reserve(8 << 20) as reservation:
             assert reservation.size == 8 << 20
             base = reservation.base
-            mem = ipc.import_(handles, place=reservation, place_offset=4 << 20, more_devices=[0, uuid])
+            mem = ipc.import_(handles, place=reservation, place_offset=4 << 20, access_devices=[0, uuid])
         assert mem.ptr == base + (4 << 20) and mem.read(3 << 20, 11) == b"from Python"
         again = mem.unmap()
         assert mem.closed and again.base == base
@@ -214,7 +214,7 @@ def what_another_process_has(ipc, memory, handle_count):
         error = refused(gpuipc.Status.NO_TYPE_WORKED, lambda: ipc.import_(handles, host_access=True))
         assert "NotHostMemory" in str(error) or "the CPU cannot" in str(error)
         if handle_count > 1:
-            refused(gpuipc.Status.NOT_ONE_WINDOW, lambda: ipc.import_(handles[gpuipc.HANDLE_BYTES:]))
+            refused(gpuipc.Status.NOT_ONE_RANGE, lambda: ipc.import_(handles[gpuipc.HANDLE_BYTES:]))
             backwards = b"".join(handles[at:at + gpuipc.HANDLE_BYTES]
                                  for at in reversed(range(0, handle_bytes, gpuipc.HANDLE_BYTES)))
             assert ipc.import_(backwards).read(3 << 20, 11) == b"from Python"
@@ -242,10 +242,10 @@ def what_another_process_has(ipc, memory, handle_count):
 def calls_from_the_callback(ipc):
     """They are refused; what ends there is given back later."""
     buffer = ipc.allocate(SIZE)
-    offer, handles, ended, said = ipc.export(buffer.ptr, SIZE), [], [], []
-    handles.append(offer.handles)
-    ended.append(offer)
-    del offer
+    exported, handles, ended, said = ipc.export(buffer.ptr, SIZE), [], [], []
+    handles.append(exported.handles)
+    ended.append(exported)
+    del exported
 
     def tell(*_line):
         while ended:
@@ -260,7 +260,7 @@ def calls_from_the_callback(ipc):
     ipc.import_(handles[0]).close()
     gpuipc.set_log(None)
     assert not ended and said and set(said) == {gpuipc.Status.IN_CALLBACK}, said
-    refused(gpuipc.Status.OFFER_WITHDRAWN, lambda: ipc.import_(handles[0]))
+    refused(gpuipc.Status.EXPORT_REVOKED, lambda: ipc.import_(handles[0]))
     buffer.close()
 
 

@@ -17,8 +17,8 @@ def tell(level, target, text):
 gpuipc.set_log(tell, gpuipc.LogLevel.TRACE)
 ipc = gpuipc.Ipc()
 buffer = ipc.allocate(1 << 20, gpuipc.Memory.CUDA_MALLOC)
-offer = ipc.export(buffer.ptr, 1 << 20)
-print(offer.handles.hex(), flush=True)
+exported = ipc.export(buffer.ptr, 1 << 20)
+print(exported.handles.hex(), flush=True)
 assert enough.wait(60)
 """
 

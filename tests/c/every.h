@@ -16,7 +16,7 @@ typedef struct {
     gpuipc_exported *exported, *left;
     gpuipc_mem *mem, *unmapped;
     gpuipc_reservation *reservation, *of_caller;
-    gpuipc_outlook *outlook;
+    gpuipc_feasibility *feasibility;
     gpuipc_registered *registered;
     gpuipc_cancel *cancel;
     gpuipc_multicast_object *object;
@@ -51,7 +51,7 @@ static inline void every_object_make(every_object *made, cuda_mini *cu) {
     OK(gpuipc_import(made->ipc, made->handle, sizeof made->handle, NULL, &made->unmapped));
     OK(gpuipc_reservation_new(made->ipc, GRANULARITY, &made->reservation));
     OK(gpuipc_reservation_of_caller(made->ipc, GRANULARITY, GRANULARITY, &made->of_caller));
-    OK(gpuipc_can_import(made->ipc, made->handle, sizeof made->handle, NULL, &made->outlook));
+    OK(gpuipc_can_import(made->ipc, made->handle, sizeof made->handle, NULL, &made->feasibility));
     OK(gpuipc_register(made->ipc, made->ptr, GRANULARITY, NULL, 0, NULL, &made->registered));
     OK(gpuipc_registered_bytes(made->registered, made->form, sizeof made->form, &made->form_length));
     OK(gpuipc_cancel_new(&made->cancel));
@@ -72,7 +72,7 @@ static inline void every_call(const every_object *all, every_check *check) {
     gpuipc_exported *exported = NULL;
     gpuipc_mem *mem = NULL;
     gpuipc_reservation *reservation = NULL, *of_caller = NULL;
-    gpuipc_outlook *outlook = NULL;
+    gpuipc_feasibility *feasibility = NULL;
     gpuipc_registered *registered = NULL, *transports = NULL, *deserialized = NULL;
     gpuipc_buffer *buffer = NULL;
     gpuipc_cancel *cancel = NULL;
@@ -86,7 +86,7 @@ static inline void every_call(const every_object *all, every_check *check) {
     gpuipc_mem_handle said;
     gpuipc_error error;
     gpuipc_attempt attempts[2];
-    gpuipc_type_outlook types[3];
+    gpuipc_type_feasibility types[3];
     gpuipc_transport read[2];
     gpuipc_owner owner;
     const gpuipc_mem *mapping;
@@ -138,13 +138,13 @@ static inline void every_call(const every_object *all, every_check *check) {
     CALL(gpuipc_reservation_base, all->reservation, &ptr);
     CALL(gpuipc_reservation_size, all->reservation, &size);
 
-    CALL(gpuipc_can_import, all->ipc, all->handle, sizeof all->handle, NULL, &outlook);
-    gpuipc_outlook_free(outlook);
-    CALL(gpuipc_outlook_is_importable, all->outlook, &number);
-    CALL(gpuipc_outlook_is_own, all->outlook, &number);
-    CALL(gpuipc_outlook_types, all->outlook, types, 3, &size);
-    CALL(gpuipc_outlook_problem, all->outlook, &number);
-    CALL(gpuipc_outlook_problem_text, all->outlook, text, sizeof text, &size);
+    CALL(gpuipc_can_import, all->ipc, all->handle, sizeof all->handle, NULL, &feasibility);
+    gpuipc_feasibility_free(feasibility);
+    CALL(gpuipc_feasibility_is_importable, all->feasibility, &number);
+    CALL(gpuipc_feasibility_is_own, all->feasibility, &number);
+    CALL(gpuipc_feasibility_types, all->feasibility, types, 3, &size);
+    CALL(gpuipc_feasibility_problem, all->feasibility, &number);
+    CALL(gpuipc_feasibility_problem_text, all->feasibility, text, sizeof text, &size);
 
     CALL(gpuipc_register, all->ipc, all->ptr, GRANULARITY, NULL, 0, NULL, &registered);
     gpuipc_registered_free(registered);
@@ -155,7 +155,7 @@ static inline void every_call(const every_object *all, every_check *check) {
     CALL(gpuipc_registered_bytes, all->registered, bytes, sizeof bytes, &size);
     CALL(gpuipc_registered_handles, all->registered, bytes, sizeof bytes, &size);
     CALL(gpuipc_registered_data, all->registered, &ptr);
-    CALL(gpuipc_registered_size, all->registered, &ptr);
+    CALL(gpuipc_registered_len, all->registered, &ptr);
     CALL(gpuipc_registered_original_ptr, all->registered, &ptr);
     CALL(gpuipc_registered_owner, all->registered, &owner);
     CALL(gpuipc_registered_transports, all->registered, read, 2, &size);
@@ -195,7 +195,7 @@ static inline void every_end(const every_object *all, every_check *check) {
     gpuipc_multicast_object_free(all->object);
     gpuipc_cancel_free(all->cancel);
     gpuipc_registered_free(all->registered);
-    gpuipc_outlook_free(all->outlook);
+    gpuipc_feasibility_free(all->feasibility);
     gpuipc_reservation_free(all->reservation);
     gpuipc_reservation_free(all->of_caller);
     gpuipc_mem_free(all->mem);

@@ -90,8 +90,8 @@ static void transports_alone(gpuipc *ipc, told *all) {
     memset(&own, 0, sizeof own);
     for (uint32_t i = 0; i < GPUIPC_TRANSPORTS; i++) {
         transports[i].kind = i;
-        transports[i].length = i == 0 ? 0 : 64;
-        memset(transports[i].bytes, (int)i, transports[i].length);
+        transports[i].len = i == 0 ? 0 : 64;
+        memset(transports[i].bytes, (int)i, transports[i].len);
     }
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_register_transports(NULL, 1, SIZE, NULL, 0, &registered));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_register_transports(ipc, 1, SIZE, NULL, 1, &registered));
@@ -178,13 +178,13 @@ int main(void) {
         gpuipc_mem_free(mem);
         mem = UNTOUCHED;
         /* Of legacy memory the driver says it first. */
-        EXPECT(i == 0 ? GPUIPC_OFFER_WITHDRAWN : GPUIPC_NO_TYPE_WORKED,
+        EXPECT(i == 0 ? GPUIPC_EXPORT_REVOKED : GPUIPC_NO_TYPE_WORKED,
                gpuipc_import(ipc, all.freed[i], GPUIPC_HANDLE_BYTES, NULL, &mem));
         CHECK(mem == UNTOUCHED);
     }
     OK(gpuipc_deserialize(ipc, all.form, all.form_length, NULL, &registered));
     OK(gpuipc_registered_transports(registered, read, GPUIPC_TRANSPORTS, &length));
-    CHECK(length == GPUIPC_TRANSPORTS && read[0].length == 0 && read[15].bytes[63] == 15);
+    CHECK(length == GPUIPC_TRANSPORTS && read[0].len == 0 && read[15].bytes[63] == 15);
     OK(gpuipc_registered_data(registered, &number));
     CHECK(number == 0);
     OK(gpuipc_registered_owner(registered, &theirs));

@@ -5,11 +5,11 @@
 
 #include <sys/wait.h>
 
-/* What needs no CUDA: the bytes and numbers that are there, and the outlook, which has
+/* What needs no CUDA: the bytes and numbers that are there, and the feasibility, which has
  * GPUIPC_FORKED as its problem. */
 static const char *const WORKS[] = {
     "_init", "_bytes", "_count", "_len", "_attempts", "_attempt_list", "_ptr", "_type_used",
-    "_liveness", "_device", "_base", "_size", "_outlook_", "can_import", "registered_", "_handle",
+    "_liveness", "_device", "_base", "_size", "_feasibility_", "can_import", "registered_", "_handle",
     "handle_check", "handle_read", "cancel_", "_mem_unmap", "_buffer_close", "of_caller",
 };
 static int forked, worked;
@@ -35,7 +35,7 @@ int main(void) {
     cuda_mini cu;
     gpuipc_mem *mem;
     gpuipc_status problem = GPUIPC_OK;
-    gpuipc_outlook *outlook;
+    gpuipc_feasibility *feasibility;
     uint8_t byte = 7, back = 0;
     int status;
     pid_t child;
@@ -44,10 +44,10 @@ int main(void) {
     child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        OK(gpuipc_can_import(all.ipc, all.handle, sizeof all.handle, NULL, &outlook));
-        OK(gpuipc_outlook_problem(outlook, &problem));
+        OK(gpuipc_can_import(all.ipc, all.handle, sizeof all.handle, NULL, &feasibility));
+        OK(gpuipc_feasibility_problem(feasibility, &problem));
         CHECK(problem == GPUIPC_FORKED);
-        gpuipc_outlook_free(outlook);
+        gpuipc_feasibility_free(feasibility);
         every_constant();
         every_call(&all, is_forked);
         every_end(&all, is_forked);
@@ -67,7 +67,7 @@ int main(void) {
     gpuipc_multicast_object_free(all.object);
     gpuipc_cancel_free(all.cancel);
     gpuipc_registered_free(all.registered);
-    gpuipc_outlook_free(all.outlook);
+    gpuipc_feasibility_free(all.feasibility);
     gpuipc_reservation_free(all.reservation);
     gpuipc_reservation_free(all.of_caller);
     gpuipc_mem_free(all.mem);

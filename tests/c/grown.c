@@ -1,5 +1,5 @@
 /* What calls.c leaves out: memory of several allocations and of every kind, places,
- * more devices, the CPU's access, outlooks, registered memory. On two GPUs, which are
+ * access devices, the CPU's access, feasibilities, registered memory. On two GPUs, which are
  * peers.
  *
  * usage: grown [without-peers] */
@@ -28,7 +28,7 @@ typedef struct {
 
 /* ---- the exporter ------------------------------------------------------------------- */
 
-static gpuipc_exported *offer(gpuipc *ipc, uint32_t memory, size_t size, gpuipc_buffer **buffer) {
+static gpuipc_exported *export_new(gpuipc *ipc, uint32_t memory, size_t size, gpuipc_buffer **buffer) {
     gpuipc_export_options options;
     gpuipc_exported *exported;
     uint64_t ptr;
@@ -52,7 +52,7 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     memset(transports, 0, sizeof transports);
     for (uint32_t i = 0; i <= GPUIPC_TRANSPORTS; i++) {
         transports[i].kind = i + 7;
-        transports[i].length = 4;
+        transports[i].len = 4;
         memcpy(transports[i].bytes, "rkey", 4);
     }
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_register(NULL, ptr, SIZE, transports, 1, NULL, &none));
@@ -64,13 +64,13 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     transports[1].kind = 7;
     EXPECT(GPUIPC_REGISTERED_MEMORY, gpuipc_register(ipc, ptr, SIZE, transports, 2, NULL, &none));
     transports[1].kind = 8;
-    transports[1].length = 65;
+    transports[1].len = 65;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 2, NULL, &none));
     TEXT_HAS("transports[1]");
-    transports[0].length = 3;
+    transports[0].len = 3;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_register(ipc, ptr, SIZE, transports, 1, NULL, &none));
-    TEXT_HAS("go on after length");
-    transports[0].length = 4;
+    TEXT_HAS("go on after len");
+    transports[0].len = 4;
     EXPECT(GPUIPC_NOT_EXPORTABLE, gpuipc_register(ipc, 4096, SIZE, NULL, 0, NULL, &none));
     CHECK(none == UNTOUCHED);
 
@@ -93,7 +93,7 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     CHECK(number == ptr);
     OK(gpuipc_registered_original_ptr(*registered, &number));
     CHECK(number == ptr);
-    OK(gpuipc_registered_size(*registered, &number));
+    OK(gpuipc_registered_len(*registered, &number));
     CHECK(number == SIZE);
     OK(gpuipc_registered_mapping(*registered, &mapping));
     CHECK(mapping == NULL);
@@ -103,7 +103,7 @@ static void registering(gpuipc *ipc, uint64_t ptr, gpuipc_registered **registere
     CHECK(count == 1 && memcmp(&read[0], &transports[0], sizeof read[0]) == 0);
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_data(NULL, &number));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_data(*registered, NULL));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_size(NULL, &number));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_len(NULL, &number));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_original_ptr(NULL, &number));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_owner(*registered, NULL));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_registered_mapping(*registered, NULL));
@@ -126,9 +126,9 @@ static void exporter(int to_parent) {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     memset(&all, 0, sizeof all);
     OK(gpuipc_open(&ipc));
-    exported[0] = offer(ipc, GPUIPC_MEMORY_SEGMENTS, SIZE, &buffers[0]);
-    exported[1] = offer(ipc, GPUIPC_MEMORY_HOST_NUMA, GRANULARITY, &buffers[1]);
-    exported[2] = offer(ipc, GPUIPC_MEMORY_CUDA_MALLOC, GRANULARITY, &buffers[2]);
+    exported[0] = export_new(ipc, GPUIPC_MEMORY_SEGMENTS, SIZE, &buffers[0]);
+    exported[1] = export_new(ipc, GPUIPC_MEMORY_HOST_NUMA, GRANULARITY, &buffers[1]);
+    exported[2] = export_new(ipc, GPUIPC_MEMORY_CUDA_MALLOC, GRANULARITY, &buffers[2]);
     OK(gpuipc_exported_handle_count(exported[0], &count));
     CHECK(count == 2);
     OK(gpuipc_buffer_ptr(buffers[0], &all.ptr));
@@ -174,17 +174,17 @@ static void options_that_cannot_be(gpuipc *ipc, const told *all) {
     WRONG(GPUIPC_NO_DEVICE, options.device_uuid[15] = 1);
     WRONG(GPUIPC_INVALID_ARGUMENT, options.host_access = 2);
     WRONG(GPUIPC_INVALID_ARGUMENT, options.place_offset = 1);
-    WRONG(GPUIPC_NULL_ARGUMENT, options.more_device_count = 1);
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 2, options.more_devices = devices));
+    WRONG(GPUIPC_NULL_ARGUMENT, options.access_device_count = 1);
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.access_device_count = 2, options.access_devices = devices));
     devices[1].uuid[0] = 1;
-    WRONG(GPUIPC_NO_DEVICE, (options.more_device_count = 2, options.more_devices = devices));
+    WRONG(GPUIPC_NO_DEVICE, (options.access_device_count = 2, options.access_devices = devices));
     devices[0].reserved = 1;
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.more_devices = devices));
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.access_device_count = 1, options.access_devices = devices));
     devices[0].reserved = 0;
     devices[0].uuid[3] = 1;
-    WRONG(GPUIPC_INVALID_ARGUMENT, (options.more_device_count = 1, options.more_devices = devices));
+    WRONG(GPUIPC_INVALID_ARGUMENT, (options.access_device_count = 1, options.access_devices = devices));
     CHECK(mem == UNTOUCHED);
-    EXPECT(GPUIPC_NOT_ONE_WINDOW, gpuipc_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &mem));
+    EXPECT(GPUIPC_NOT_ONE_RANGE, gpuipc_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &mem));
     OK(gpuipc_export_options_init(&export, sizeof export));
     export.fd_on_demand = 2;
     EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_export_with(ipc, 4096, 1, &export, &exported));
@@ -231,8 +231,8 @@ static void places(gpuipc *ipc, const told *all) {
     devices[1].ordinal = -1;
     memcpy(devices[1].uuid, all->segments + offsetof(gpuipc_mem_handle, device_uuid), 16);
     memcpy(options.device_uuid, devices[1].uuid, 16);
-    options.more_devices = devices;
-    options.more_device_count = 2;
+    options.access_devices = devices;
+    options.access_device_count = 2;
     OK(gpuipc_import(ipc, all->segments, HANDLES, &options, &mem));
     OK(gpuipc_mem_ptr(mem, &ptr));
     CHECK(ptr == base + GRANULARITY);
@@ -292,66 +292,66 @@ static void the_cpu(gpuipc *ipc, const told *all) {
     gpuipc_mem_free(mem);
 }
 
-static void outlooks(gpuipc *ipc, const told *all) {
+static void feasibilities(gpuipc *ipc, const told *all) {
     gpuipc_import_options options;
-    gpuipc_outlook *outlook = UNTOUCHED;
-    gpuipc_type_outlook types[3];
+    gpuipc_feasibility *feasibility = UNTOUCHED;
+    gpuipc_type_feasibility types[3];
     gpuipc_status problem = 77;
     uint32_t said = 77;
     size_t count = 77;
     char text[512];
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(NULL, all->segments, HANDLES, NULL, &outlook));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(ipc, NULL, HANDLES, NULL, &outlook));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(NULL, all->segments, HANDLES, NULL, &feasibility));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(ipc, NULL, HANDLES, NULL, &feasibility));
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_can_import(ipc, all->segments, HANDLES, NULL, NULL));
-    EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_can_import(ipc, all->segments, 7, NULL, &outlook));
+    EXPECT(GPUIPC_HANDLE_LENGTH, gpuipc_can_import(ipc, all->segments, 7, NULL, &feasibility));
     OK(gpuipc_import_options_init(&options, sizeof options));
     options.access = 9;
-    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_can_import(ipc, all->segments, HANDLES, &options, &outlook));
-    CHECK(outlook == UNTOUCHED);
+    EXPECT(GPUIPC_INVALID_ARGUMENT, gpuipc_can_import(ipc, all->segments, HANDLES, &options, &feasibility));
+    CHECK(feasibility == UNTOUCHED);
 
-    OK(gpuipc_can_import(ipc, all->segments, HANDLES, NULL, &outlook));
-    OK(gpuipc_outlook_is_importable(outlook, &said));
+    OK(gpuipc_can_import(ipc, all->segments, HANDLES, NULL, &feasibility));
+    OK(gpuipc_feasibility_is_importable(feasibility, &said));
     CHECK(said == 1);
-    OK(gpuipc_outlook_is_own(outlook, &said));
+    OK(gpuipc_feasibility_is_own(feasibility, &said));
     CHECK(said == 0);
-    OK(gpuipc_outlook_problem(outlook, &problem));
+    OK(gpuipc_feasibility_problem(feasibility, &problem));
     CHECK(problem == GPUIPC_OK);
-    OK(gpuipc_outlook_problem_text(outlook, text, sizeof text, &count));
+    OK(gpuipc_feasibility_problem_text(feasibility, text, sizeof text, &count));
     CHECK(count == 1 && text[0] == '\0');
-    OK(gpuipc_outlook_types(outlook, types, 3, &count));
+    OK(gpuipc_feasibility_types(feasibility, types, 3, &count));
     CHECK(count == 1 && types[0].handle_type == GPUIPC_TYPE_POSIX_FD);
-    CHECK(types[0].verdict == GPUIPC_VERDICT_YES && types[0].attempt.handle_type == 0);
+    CHECK(types[0].feasible == GPUIPC_FEASIBLE_YES && types[0].attempt.handle_type == 0);
     CHECK(types[0].attempt.hint_text[0] == '\0' && types[0].attempt.segment == GPUIPC_SEGMENT_NONE);
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_types(outlook, NULL, 3, &count));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_is_own(NULL, &said));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_is_importable(outlook, NULL));
-    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_outlook_problem(NULL, &problem));
-    gpuipc_outlook_free(outlook);
-    gpuipc_outlook_free(NULL);
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_types(feasibility, NULL, 3, &count));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_is_own(NULL, &said));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_is_importable(feasibility, NULL));
+    EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_feasibility_problem(NULL, &problem));
+    gpuipc_feasibility_free(feasibility);
+    gpuipc_feasibility_free(NULL);
 
-    OK(gpuipc_can_import(ipc, all->legacy, GPUIPC_HANDLE_BYTES, NULL, &outlook));
-    OK(gpuipc_outlook_types(outlook, types, 3, &count));
-    CHECK(count == 1 && types[0].verdict == GPUIPC_VERDICT_PERHAPS);
-    gpuipc_outlook_free(outlook);
+    OK(gpuipc_can_import(ipc, all->legacy, GPUIPC_HANDLE_BYTES, NULL, &feasibility));
+    OK(gpuipc_feasibility_types(feasibility, types, 3, &count));
+    CHECK(count == 1 && types[0].feasible == GPUIPC_FEASIBLE_UNKNOWN);
+    gpuipc_feasibility_free(feasibility);
 
     /* What an import would say, without one. */
     options.access = GPUIPC_ACCESS_READ_WRITE;
     options.type_count = 1;
     options.types[0] = GPUIPC_TYPE_FABRIC;
-    OK(gpuipc_can_import(ipc, all->segments, HANDLES, &options, &outlook));
-    OK(gpuipc_outlook_is_importable(outlook, &said));
-    OK(gpuipc_outlook_types(outlook, types, 3, &count));
-    CHECK(said == 0 && count == 1 && types[0].verdict == GPUIPC_VERDICT_NO);
+    OK(gpuipc_can_import(ipc, all->segments, HANDLES, &options, &feasibility));
+    OK(gpuipc_feasibility_is_importable(feasibility, &said));
+    OK(gpuipc_feasibility_types(feasibility, types, 3, &count));
+    CHECK(said == 0 && count == 1 && types[0].feasible == GPUIPC_FEASIBLE_NO);
     CHECK(types[0].attempt.reason == GPUIPC_REASON_NOT_ALLOWED);
-    gpuipc_outlook_free(outlook);
-    OK(gpuipc_can_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &outlook));
-    OK(gpuipc_outlook_problem(outlook, &problem));
-    CHECK(problem == GPUIPC_NOT_ONE_WINDOW);
-    OK(gpuipc_outlook_problem_text(outlook, text, sizeof text, NULL));
+    gpuipc_feasibility_free(feasibility);
+    OK(gpuipc_can_import(ipc, all->segments, GPUIPC_HANDLE_BYTES, NULL, &feasibility));
+    OK(gpuipc_feasibility_problem(feasibility, &problem));
+    CHECK(problem == GPUIPC_NOT_ONE_RANGE);
+    OK(gpuipc_feasibility_problem_text(feasibility, text, sizeof text, NULL));
     CHECK(strstr(text, "segment 1 of 2 is missing") != NULL);
-    OK(gpuipc_outlook_types(outlook, NULL, 0, &count));
+    OK(gpuipc_feasibility_types(feasibility, NULL, 0, &count));
     CHECK(count == 0);
-    gpuipc_outlook_free(outlook);
+    gpuipc_feasibility_free(feasibility);
 }
 
 static void a_peers_memory(gpuipc *ipc, const told *all, pid_t other) {
@@ -388,7 +388,7 @@ static void a_peers_memory(gpuipc *ipc, const told *all, pid_t other) {
     CHECK(owner.pid == (uint32_t)other);
     CHECK(memcmp(owner.process_id, all->segments + offsetof(gpuipc_mem_handle, process_id), 16) == 0);
     OK(gpuipc_registered_transports(peer, &transport, 1, &count));
-    CHECK(count == 1 && transport.kind == 7 && transport.length == 4);
+    CHECK(count == 1 && transport.kind == 7 && transport.len == 4);
     CHECK(memcmp(transport.bytes, "rkey", 5) == 0);
     OK(gpuipc_registered_bytes(peer, form, sizeof form, NULL));
     CHECK(memcmp(form, all->form, sizeof form) == 0);
@@ -424,8 +424,8 @@ static void peers_are_named(const told *all) {
     EXPECT(GPUIPC_NO_TYPE_WORKED, gpuipc_import(ipc, all->segments, HANDLES, &options, &mem));
     OK(gpuipc_last_error_attempts(&attempt, 1, NULL));
     CHECK(attempt.reason == GPUIPC_REASON_PEER_UNSUPPORTED);
-    CHECK(memcmp(attempt.peer_to, owner, 16) == 0);
-    CHECK(memcmp(attempt.peer_from, owner, 16) != 0 && memcmp(attempt.peer_from, zeros, 16) != 0);
+    CHECK(memcmp(attempt.pair_to, owner, 16) == 0);
+    CHECK(memcmp(attempt.pair_from, owner, 16) != 0 && memcmp(attempt.pair_from, zeros, 16) != 0);
     gpuipc_close(ipc);
 }
 
@@ -441,7 +441,7 @@ static void importer(int from_exporter, int without_peers) {
         options_that_cannot_be(ipc, &all);
         places(ipc, &all);
         the_cpu(ipc, &all);
-        outlooks(ipc, &all);
+        feasibilities(ipc, &all);
         a_peers_memory(ipc, &all, getppid());
     }
     EXPECT(GPUIPC_NULL_ARGUMENT, gpuipc_close_idle_connections(NULL));

@@ -29,7 +29,7 @@
 typedef struct {
     void *object;
     void *(*open)(void);
-    int (*offer)(void *, uint8_t *, uint64_t *);
+    int (*export_new)(void *, uint8_t *, uint64_t *);
     int (*read)(void *, const uint8_t *, uint64_t *, uint32_t *, char *);
     void (*close)(void *);
 } plugin;
@@ -48,7 +48,7 @@ static plugin load(const char *path) {
         exit(1);
     }
     find(made.object, "plugin_open", &made.open);
-    find(made.object, "plugin_offer", &made.offer);
+    find(made.object, "plugin_export", &made.export_new);
     find(made.object, "plugin_read", &made.read);
     find(made.object, "plugin_close", &made.close);
     return made;
@@ -151,7 +151,7 @@ int main(int argc, char **argv) {
     CHECK(threads() == 1);
 
     /* The first export starts the one thread, and pins the plugin. */
-    CHECK(one.offer(first, handle, &ptr));
+    CHECK(one.export_new(first, handle, &ptr));
     CHECK(threads() == 2);
     CHECK(dlclose(one.object) == 0 && is_loaded(argv[1]));
     CHECK(other.read(second, handle, &same, &used, text));
@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
     CHECK(write(ends[0], handle, sizeof handle) == sizeof handle);
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 
-    CHECK(other.offer(second, later, &same));
+    CHECK(other.export_new(second, later, &same));
     CHECK(threads() == 3);
     CHECK(one.read(first, later, &ptr, &used, text));
     CHECK(same == ptr && used == 0);

@@ -80,11 +80,11 @@ static void importer_of_segments(int from) {
 
     gpuipcxx::import_options options;
     options.device = uuid;
-    options.more_devices = {0, uuid};
-    const gpuipcxx::outlook outlook = ipc.can_import(bytes, options);
-    CHECK(outlook.is_importable && !outlook.is_own && outlook.problem == GPUIPC_OK && outlook.problem_text.empty());
-    CHECK(outlook.types.size() == 1 && outlook.types[0].verdict == GPUIPC_VERDICT_YES);
-    CHECK(ipc.can_import(bytes.data(), GPUIPC_HANDLE_BYTES).problem == GPUIPC_NOT_ONE_WINDOW);
+    options.access_devices = {0, uuid};
+    const gpuipcxx::feasibility feasibility = ipc.can_import(bytes, options);
+    CHECK(feasibility.is_importable && !feasibility.is_own && feasibility.problem == GPUIPC_OK && feasibility.problem_text.empty());
+    CHECK(feasibility.types.size() == 1 && feasibility.types[0].feasible == GPUIPC_FEASIBLE_YES);
+    CHECK(ipc.can_import(bytes.data(), GPUIPC_HANDLE_BYTES).problem == GPUIPC_NOT_ONE_RANGE);
 
     gpuipcxx::reservation place = ipc.reserve(4 * granularity);
     const std::uint64_t base = place.base();
@@ -110,7 +110,7 @@ static void importer_of_segments(int from) {
     CHECK(peer.gpu_error_text().empty() && peer.gpu_error_attempts().empty());
     CHECK(gpuipcxx::detail::get(gpuipc_mem_ptr, peer.mapping()) == *peer.data());
     CHECK(peer.transports().size() == 1 && peer.transports()[0].kind == 7);
-    CHECK(peer.transports()[0].length == 4 && std::memcmp(peer.transports()[0].bytes, "rkey", 4) == 0);
+    CHECK(peer.transports()[0].len == 4 && std::memcmp(peer.transports()[0].bytes, "rkey", 4) == 0);
     CHECK(peer.owner().pid == static_cast<std::uint32_t>(getppid()));
     gpuipcxx::import_options no_way;
     no_way.types = {gpuipcxx::type::runtime_ipc};
@@ -227,9 +227,9 @@ int main() {
     gpuipcxx::buffer buffer = ipc.allocate(0, gpuipcxx::memory::vmm_fd, size);
     CHECK(buffer.size() == size);
     buffer.write(4096, "from C++", 9);
-    gpuipcxx::exported offer = ipc.export_memory(buffer.ptr(), buffer.size());
-    CHECK(offer.handle_count() == 1 && offer.attempts().empty());
-    const std::vector<std::uint8_t> bytes = offer.bytes();
+    gpuipcxx::exported exported = ipc.export_memory(buffer.ptr(), buffer.size());
+    CHECK(exported.handle_count() == 1 && exported.attempts().empty());
+    const std::vector<std::uint8_t> bytes = exported.bytes();
     CHECK(bytes.size() == GPUIPC_HANDLE_BYTES);
     CHECK(write(ends[0], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
     char done, text[16] = "";
@@ -242,8 +242,8 @@ int main() {
 
     errors(ipc, bytes, buffer.ptr());
     the_rest(ipc);
-    std::thread([moved = std::move(offer)]() mutable { moved.reset(); }).join();
-    CHECK(thrown([&] { ipc.import_memory(bytes); }).status() == GPUIPC_OFFER_WITHDRAWN);
+    std::thread([moved = std::move(exported)]() mutable { moved.reset(); }).join();
+    CHECK(thrown([&] { ipc.import_memory(bytes); }).status() == GPUIPC_EXPORT_REVOKED);
     std::puts("owned");
     return 0;
 }

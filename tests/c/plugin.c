@@ -9,7 +9,7 @@
 typedef struct plugin {
     gpuipc *ipc;
     gpuipc_buffer *buffer;
-    gpuipc_exported *offer;
+    gpuipc_exported *exported;
 } plugin;
 
 EXPORT plugin *plugin_open(void) {
@@ -21,12 +21,12 @@ EXPORT plugin *plugin_open(void) {
     return made;
 }
 
-EXPORT int plugin_offer(plugin *the, uint8_t handle[GPUIPC_HANDLE_BYTES], uint64_t *ptr) {
+EXPORT int plugin_export(plugin *the, uint8_t handle[GPUIPC_HANDLE_BYTES], uint64_t *ptr) {
     return gpuipc_buffer_new(the->ipc, 0, GPUIPC_MEMORY_VMM_FD, 1 << 20, &the->buffer) == GPUIPC_OK &&
            gpuipc_buffer_write(the->buffer, 0, (const uint8_t *)"plugged", 8) == GPUIPC_OK &&
            gpuipc_buffer_ptr(the->buffer, ptr) == GPUIPC_OK &&
-           gpuipc_export(the->ipc, *ptr, 1 << 20, &the->offer) == GPUIPC_OK &&
-           gpuipc_exported_handle_bytes(the->offer, 0, handle, GPUIPC_HANDLE_BYTES) == GPUIPC_OK;
+           gpuipc_export(the->ipc, *ptr, 1 << 20, &the->exported) == GPUIPC_OK &&
+           gpuipc_exported_handle_bytes(the->exported, 0, handle, GPUIPC_HANDLE_BYTES) == GPUIPC_OK;
 }
 
 EXPORT int plugin_read(plugin *the, const uint8_t handle[GPUIPC_HANDLE_BYTES], uint64_t *ptr, uint32_t *used,
@@ -44,7 +44,7 @@ EXPORT int plugin_read(plugin *the, const uint8_t handle[GPUIPC_HANDLE_BYTES], u
 }
 
 EXPORT void plugin_close(plugin *the) {
-    gpuipc_exported_free(the->offer);
+    gpuipc_exported_free(the->exported);
     gpuipc_buffer_free(the->buffer);
     gpuipc_close(the->ipc);
     free(the);

@@ -392,19 +392,19 @@ fn ways_that_failed_before_one_worked_are_told() {
 }
 
 #[test]
-fn places_devices_outlooks_segments_and_registered_memory() {
+fn places_devices_feasibilities_segments_and_registered_memory() {
     for library in [Library::Static, Library::Shared] {
         run("grown.c", library, &[], Under::Nothing);
     }
 }
 
 #[test]
-fn valgrind_finds_nothing_in_places_outlooks_and_registered_memory() {
+fn valgrind_finds_nothing_in_places_feasibilities_and_registered_memory() {
     run("grown.c", Library::Static, &[], Under::Valgrind);
 }
 
 #[test]
-fn sanitizers_find_nothing_in_places_outlooks_and_registered_memory() {
+fn sanitizers_find_nothing_in_places_feasibilities_and_registered_memory() {
     run("grown.c", Library::Static, &[], Under::Sanitizers);
 }
 

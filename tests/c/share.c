@@ -1,5 +1,5 @@
-/* Two processes share GPU memory: one writes a pattern and exports a window of
- * its allocation; the other imports the window, reads it and writes back.
+/* Two processes share GPU memory: one writes a pattern and exports a range of
+ * its allocation; the other imports the range, reads it and writes back.
  *
  * usage: share cuda-malloc|vmm-fd */
 #define _GNU_SOURCE
@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 
 #define ALLOCATION (2 * GRANULARITY)
-#define WINDOW_START ((size_t)4096)
-#define WINDOW ((size_t)1 << 20)
+#define RANGE_START ((size_t)4096)
+#define RANGE ((size_t)1 << 20)
 
 static unsigned char pattern(size_t at) { return (unsigned char)(at * 7 + at / 251); }
 
@@ -21,7 +21,7 @@ static void importer(int to_exporter, int is_vmm) {
     /* The handle lies at an address that is no multiple of anything. */
     uint8_t room[GPUIPC_HANDLE_BYTES + 1];
     uint8_t *handle = room + 1;
-    unsigned char *bytes = malloc(WINDOW);
+    unsigned char *bytes = malloc(RANGE);
     gpuipc_import_options options;
     gpuipc *ipc;
     gpuipc_mem *mem;
@@ -44,19 +44,19 @@ static void importer(int to_exporter, int is_vmm) {
     OK(gpuipc_mem_type_used(mem, &used));
     OK(gpuipc_mem_liveness(mem, &liveness));
     OK(gpuipc_mem_attempts(mem, NULL, 0, &needed));
-    CHECK(len == WINDOW);
+    CHECK(len == RANGE);
     CHECK(used == (is_vmm ? GPUIPC_TYPE_POSIX_FD : GPUIPC_TYPE_RUNTIME_IPC));
     CHECK(liveness == (is_vmm ? GPUIPC_LIVENESS_REFERENCED : GPUIPC_LIVENESS_MEMORY_UNCHANGED));
     CHECK(needed == 1);
 
     cuda_start(&cu);
     CHECK(bytes != NULL);
-    CU(cu.copy_out(bytes, ptr, WINDOW));
-    for (size_t at = 0; at < WINDOW; at++) {
-        CHECK(bytes[at] == pattern(WINDOW_START + at));
-        bytes[at] = answer(WINDOW_START + at);
+    CU(cu.copy_out(bytes, ptr, RANGE));
+    for (size_t at = 0; at < RANGE; at++) {
+        CHECK(bytes[at] == pattern(RANGE_START + at));
+        bytes[at] = answer(RANGE_START + at);
     }
-    CU(cu.copy_in(ptr, bytes, WINDOW));
+    CU(cu.copy_in(ptr, bytes, RANGE));
     gpuipc_mem_free(mem);
     CU(cu.set_current(NULL));
     CU(cu.primary_release(cu.device));
@@ -87,8 +87,8 @@ static void exporter(int to_importer, int is_vmm) {
     CU(cu.copy_in(ptr, bytes, ALLOCATION));
 
     OK(gpuipc_open(&ipc));
-    OK(gpuipc_export(ipc, ptr + WINDOW_START, WINDOW, &exported));
-    /* What is exported stays on offer without what it was exported with. */
+    OK(gpuipc_export(ipc, ptr + RANGE_START, RANGE, &exported));
+    /* What is exported stays exported without what it was exported with. */
     gpuipc_close(ipc);
     OK(gpuipc_exported_handle_count(exported, &count));
     OK(gpuipc_exported_attempts(exported, NULL, 0, &needed));
@@ -99,7 +99,7 @@ static void exporter(int to_importer, int is_vmm) {
     receive_all(to_importer, &done, 1);
     CU(cu.copy_out(bytes, ptr, ALLOCATION));
     for (size_t at = 0; at < ALLOCATION; at++) {
-        int shared = at >= WINDOW_START && at < WINDOW_START + WINDOW;
+        int shared = at >= RANGE_START && at < RANGE_START + RANGE;
         CHECK(bytes[at] == (shared ? answer(at) : pattern(at)));
     }
     gpuipc_exported_free(exported);

@@ -45,7 +45,7 @@ static void load(const char *path, copy *to) {
 int main(int argc, char **argv) {
     uint8_t bytes[GPUIPC_HANDLE_BYTES];
     gpuipc *first = NULL, *second = NULL;
-    gpuipc_exported *offer = NULL;
+    gpuipc_exported *exported = NULL;
     gpuipc_mem *mem = NULL;
     uint64_t ptr = 0;
     uint32_t used = 99;
@@ -65,8 +65,8 @@ int main(int argc, char **argv) {
     }
     CHECK(one.open(&first) == GPUIPC_OK);
     CHECK(other.open(&second) == GPUIPC_OK);
-    CHECK(one.export_memory(first, memory + 4096, 100, &offer) == GPUIPC_OK);
-    CHECK(one.handle_bytes(offer, 0, bytes, sizeof bytes) == GPUIPC_OK);
+    CHECK(one.export_memory(first, memory + 4096, 100, &exported) == GPUIPC_OK);
+    CHECK(one.handle_bytes(exported, 0, bytes, sizeof bytes) == GPUIPC_OK);
 
     CHECK(other.import_memory(second, bytes, sizeof bytes, NULL, &mem) == GPUIPC_OK);
     CHECK(other.mem_ptr(mem, &ptr) == GPUIPC_OK);
@@ -75,8 +75,8 @@ int main(int argc, char **argv) {
     CHECK(used == GPUIPC_TYPE_SAME_PROCESS);
     other.mem_free(mem);
 
-    one.exported_free(offer);
-    CHECK(other.import_memory(second, bytes, sizeof bytes, NULL, &mem) == GPUIPC_OFFER_WITHDRAWN);
+    one.exported_free(exported);
+    CHECK(other.import_memory(second, bytes, sizeof bytes, NULL, &mem) == GPUIPC_EXPORT_REVOKED);
     one.close(first);
     other.close(second);
     puts("both");

@@ -66,21 +66,21 @@ static void *import_and_free(void *argument) {
     return NULL;
 }
 
-/* Offers memory until nobody holds the other end of `until`. */
+/* Exports memory until nobody holds the other end of `until`. */
 static void exporter(const char *library, int to, int until) {
     copy one;
     cuda_mini cu;
     CUdeviceptr memory;
-    gpuipc_exported *offer = NULL;
+    gpuipc_exported *exported = NULL;
     char end;
     cuda_start(&cu);
     CU(cu.mem_alloc(&memory, 4 << 20));
     load(library, &one);
-    CHECK(one.export_memory(one.ipc, memory, 4096, &offer) == GPUIPC_OK);
-    CHECK(one.handle_bytes(offer, 0, bytes, sizeof bytes) == GPUIPC_OK);
+    CHECK(one.export_memory(one.ipc, memory, 4096, &exported) == GPUIPC_OK);
+    CHECK(one.handle_bytes(exported, 0, bytes, sizeof bytes) == GPUIPC_OK);
     CHECK(write(to, bytes, sizeof bytes) == (ssize_t)sizeof bytes);
     CHECK(read(until, &end, 1) == 0);
-    one.exported_free(offer);
+    one.exported_free(exported);
     one.close(one.ipc);
 }
 

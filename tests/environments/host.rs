@@ -1,7 +1,7 @@
 //! Which host this is: the kernel's boot id, `GPUIPC_HOST_ID`, or nothing.
 
 use crate::{PROGRAM, after, can_unshare};
-use gpuipc_tests::{Peer, Scratch};
+use gpuipc_tests::{TestChild, Scratch};
 use std::process::Command;
 
 const LEN: u64 = 4096;
@@ -10,13 +10,13 @@ const LEN: u64 = 4096;
 const OTHER_BOOT: &str = "echo 11111111-2222-3333-4444-555555555555 >boot_id \
      && mount --bind boot_id /proc/sys/kernel/random/boot_id";
 
-fn peer(scratch: &Scratch, change: impl FnOnce(&mut Command)) -> Peer {
-    Peer::start_with(PROGRAM, scratch, change)
+fn child(scratch: &Scratch, change: impl FnOnce(&mut Command)) -> TestChild {
+    TestChild::start_with(PROGRAM, scratch, change)
 }
 
-/// A peer that sees another boot id than the test does.
-fn in_container(scratch: &Scratch, host: &str) -> Peer {
-    Peer::start_with("unshare", scratch, |command| {
+/// A child that sees another boot id than the test does.
+fn in_container(scratch: &Scratch, host: &str) -> TestChild {
+    TestChild::start_with("unshare", scratch, |command| {
         command
             .env("GPUIPC_HOST_ID", host)
             .current_dir(scratch.path());
@@ -36,7 +36,7 @@ fn another_boot_id_is_another_host_until_both_say_which_it_is() {
     }
     for memory in ["vmm-fd", "cuda-malloc"] {
         let scratch = Scratch::new();
-        let mut exporter = peer(&scratch, |_| {});
+        let mut exporter = child(&scratch, |_| {});
         let (buffer, _) = exporter.alloc(memory, LEN);
         exporter.ok(&format!("fill {buffer} 31"));
         let (_, handle) = exporter.export(buffer, 0, LEN);
@@ -50,7 +50,7 @@ fn another_boot_id_is_another_host_until_both_say_which_it_is() {
         }
         // One side alone is another host than the other.
         in_container(&scratch, "node-17").import_refused(&handle, "");
-        let mut exporter = peer(&scratch, |command| {
+        let mut exporter = child(&scratch, |command| {
             command.env("GPUIPC_HOST_ID", "node-17");
         });
         let (buffer, _) = exporter.alloc(memory, LEN);
@@ -67,10 +67,10 @@ fn another_boot_id_is_another_host_until_both_say_which_it_is() {
 fn a_host_id_that_is_no_name_is_refused_by_name() {
     let scratch = Scratch::new();
     let zeros = "00000000-0000-0000-0000-000000000000";
-    let mut peer = peer(&scratch, |command| {
+    let mut child = child(&scratch, |command| {
         command.env("GPUIPC_HOST_ID", zeros);
     });
-    let refused = peer.err("open");
+    let refused = child.err("open");
     assert_eq!(refused.status, "INVALID_SETTING");
     assert!(
         refused.text.contains("GPUIPC_HOST_ID") && refused.text.contains(zeros),
@@ -83,10 +83,10 @@ fn a_host_id_that_is_no_name_is_refused_by_name() {
 fn the_host_s_number_and_its_name_in_handles_are_what_the_variable_says() {
     let scratch = Scratch::new();
     let number = "0123456789abcdef0123456789abcdef";
-    let mut peer = peer(&scratch, |command| {
+    let mut child = child(&scratch, |command| {
         command.env("GPUIPC_HOST_ID", number);
     });
-    let (buffer, _) = peer.alloc("vmm-fd", LEN);
-    let (_, handle) = peer.export(buffer, 0, LEN);
+    let (buffer, _) = child.alloc("vmm-fd", LEN);
+    let (_, handle) = child.export(buffer, 0, LEN);
     assert_eq!(handle.host_id().to_string(), number);
 }

@@ -11,7 +11,7 @@ mod ways;
 use std::process::Command;
 
 /// The helper program.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_peer");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_child");
 
 /// Whether the machine lets a program start under `unshare` with these arguments and run
 /// a shell's `line`; says so where it does not.
@@ -27,7 +27,7 @@ fn can_unshare(arguments: &[&str], line: &str) -> bool {
     can
 }
 
-/// Makes of a peer's command one that runs a shell's `line` first, unshared so.
+/// Makes of a child's command one that runs a shell's `line` first, unshared so.
 fn after(command: &mut Command, arguments: &[&str], line: &str) {
     let run = format!("{line} && exec \"$0\"");
     command.args(arguments).args(["sh", "-c", &run, PROGRAM]);

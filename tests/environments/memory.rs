@@ -1,7 +1,7 @@
 //! The export table's file in memory: what the kernel adds to its seals.
 
 use crate::{PROGRAM, after, can_unshare};
-use gpuipc_tests::{Peer, Scratch, out_of_reach};
+use gpuipc_tests::{TestChild, Scratch, out_of_reach};
 
 const LEN: u64 = 4096;
 
@@ -15,7 +15,7 @@ fn descriptors_come_by_number_whatever_memfd_noexec_says() {
             return;
         }
         let scratch = Scratch::new();
-        let mut exporter = Peer::start_with("unshare", &scratch, |command| {
+        let mut exporter = TestChild::start_with("unshare", &scratch, |command| {
             after(command, &unshared, &raise);
         });
         let (buffer, _) = exporter.alloc("vmm-fd", LEN);
@@ -24,15 +24,15 @@ fn descriptors_come_by_number_whatever_memfd_noexec_says() {
         let pid = exporter.pid();
         let children = format!("/proc/{pid}/task/{pid}/children");
         let inside = std::fs::read_to_string(children).expect("its only child");
-        let mut importer = Peer::start_with("nsenter", &scratch, |command| {
+        let mut importer = TestChild::start_with("nsenter", &scratch, |command| {
             command.args(["--target", inside.trim(), "--pid", "--mount", PROGRAM]);
         });
         let mem = importer.import(&out_of_reach(&handle), "");
         importer.ok(&format!("read {} 33 0", mem.id));
-        // Legacy memory whose broker is out of reach is not called withdrawn.
+        // Legacy memory whose broker is out of reach is not called revoked.
         let (buffer, _) = exporter.alloc("cuda-malloc", LEN);
         let (_, handle) = exporter.export(buffer, 0, LEN);
         let mem = importer.import(&out_of_reach(&handle), "");
-        assert_eq!(mem.liveness, "OfferLives", "vm.memfd_noexec={setting}");
+        assert_eq!(mem.liveness, "ExportLives", "vm.memfd_noexec={setting}");
     }
 }

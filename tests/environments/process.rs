@@ -1,19 +1,19 @@
 //! A process that forks, that has little room, that ends.
 
 use crate::PROGRAM;
-use gpuipc_tests::{Peer, Scratch};
+use gpuipc_tests::{TestChild, Scratch};
 
 const LEN: u64 = 4096;
 
 /// An exporter that was refused these calls before it used the library, and its buffer.
-fn exporter(scratch: &Scratch, refused: &str) -> (Peer, u32) {
-    let mut peer = Peer::start(PROGRAM, scratch);
+fn exporter(scratch: &Scratch, refused: &str) -> (TestChild, u32) {
+    let mut child = TestChild::start(PROGRAM, scratch);
     if !refused.is_empty() {
-        peer.ok(&format!("refuse {refused}"));
+        child.ok(&format!("refuse {refused}"));
     }
-    let (buffer, _) = peer.alloc("vmm-fd", LEN);
-    peer.ok(&format!("fill {buffer} 34"));
-    (peer, buffer)
+    let (buffer, _) = child.alloc("vmm-fd", LEN);
+    child.ok(&format!("fill {buffer} 34"));
+    (child, buffer)
 }
 
 #[test]
@@ -24,15 +24,15 @@ fn a_forked_child_is_known_with_and_without_pages_that_the_kernel_wipes() {
         &format!("madvise {}", libc::ENOSYS),
     ] {
         let scratch = Scratch::new();
-        let (mut peer, buffer) = exporter(&scratch, refused);
-        let (_, handle) = peer.export(buffer, 0, LEN);
-        assert_eq!(peer.ok("fork"), "FORKED dropped status=0", "{refused}");
+        let (mut child, buffer) = exporter(&scratch, refused);
+        let (_, handle) = child.export(buffer, 0, LEN);
+        assert_eq!(child.ok("fork"), "FORKED dropped status=0", "{refused}");
         // And takes nothing from its parent.
-        let mut importer = Peer::start(PROGRAM, &scratch);
+        let mut importer = TestChild::start(PROGRAM, &scratch);
         let mem = importer.import(&handle, "");
         importer.ok(&format!("read {} 34 0", mem.id));
         // Nor does a parent that forks pass for a child.
-        peer.export(buffer, 0, LEN);
+        child.export(buffer, 0, LEN);
     }
 }
 
@@ -40,15 +40,15 @@ fn a_forked_child_is_known_with_and_without_pages_that_the_kernel_wipes() {
 fn six_free_descriptors_are_enough_and_fewer_are_an_error() {
     for room in 0..12 {
         let scratch = Scratch::new();
-        let (mut peer, buffer) = exporter(&scratch, "");
-        peer.ok("nofile 64");
-        peer.ok(&format!("room {room}"));
-        let answer = peer.ask(&format!("export {buffer} 0 {LEN}"));
+        let (mut child, buffer) = exporter(&scratch, "");
+        child.ok("nofile 64");
+        child.ok(&format!("room {room}"));
+        let answer = child.ask(&format!("export {buffer} 0 {LEN}"));
         let exported = answer
             .strip_prefix("ok ")
             .and_then(|rest| rest.split(' ').nth(1));
         let came = exported.map(|hex| {
-            let mut importer = Peer::start(PROGRAM, &scratch);
+            let mut importer = TestChild::start(PROGRAM, &scratch);
             importer.ask(&format!("import {hex} timeout=300"))
         });
         let came = came.unwrap_or(answer);
@@ -63,9 +63,9 @@ fn six_free_descriptors_are_enough_and_fewer_are_an_error() {
 #[test]
 fn what_a_destroyed_context_took_back_is_no_warning() {
     let scratch = Scratch::new();
-    let (mut peer, buffer) = exporter(&scratch, "");
-    let (_, handle) = peer.export(buffer, 0, LEN);
-    let mut importer = Peer::start(PROGRAM, &scratch);
+    let (mut child, buffer) = exporter(&scratch, "");
+    let (_, handle) = child.export(buffer, 0, LEN);
+    let mut importer = TestChild::start(PROGRAM, &scratch);
     let mem = importer.import(&handle, "");
     importer.ok("log");
     for symbol in ["cuMemUnmap", "cuMemAddressFree"] {

@@ -125,7 +125,7 @@ fn play(exporter: &[Refused], importer: &[Refused], expected: Ways) -> Result<Ex
             name(importer),
             sharing.vmm.as_ref().err(),
             sharing.legacy.as_ref().err(),
-            sharing.peer.ok("log-lines"),
+            sharing.child.ok("log-lines"),
         ));
     }
     Ok(sharing)
@@ -140,7 +140,7 @@ fn an_exporter_that_lacks_one_thing_keeps_the_other_ways_and_says_so_once() {
         .collect();
     each(&all, |(row, refused)| {
         let mut exporter = play(&[*refused], &[], row.exporter)?;
-        let told = exporter.peer.ok("log-lines");
+        let told = exporter.child.ok("log-lines");
         let times = if row.told.is_empty() {
             0
         } else {

@@ -1,7 +1,7 @@
 //! Environment variables: one function reads them, folders keep their bytes.
 
 use crate::PROGRAM;
-use gpuipc_tests::{Peer, Scratch, by_broker_alone};
+use gpuipc_tests::{TestChild, Scratch, by_broker_alone};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn one_function_reads_every_variable_of_ours() {
             .display()
             .to_string();
         // Models for the checker, which are no part of the library.
-        if name.starts_with("shim/src/races/") {
+        if name.starts_with("shim/src/model_check/") {
             continue;
         }
         let text = std::fs::read_to_string(file).expect("a source");
@@ -90,7 +90,7 @@ fn one_function_reads_every_variable_of_ours() {
 fn a_folder_for_sockets_keeps_its_bytes() {
     let scratch = Scratch::new();
     let folder = scratch.path().join(OsStr::from_bytes(b"\xff\xfe"));
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+    let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
         command.env("GPUIPC_SOCKET_DIR", &folder);
     });
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
@@ -102,14 +102,14 @@ fn a_folder_for_sockets_keeps_its_bytes() {
 fn a_relative_folder_is_the_one_at_the_start_wherever_the_process_goes() {
     let scratch = Scratch::new();
     let start = || {
-        let mut peer = Peer::start_with(PROGRAM, &scratch, |command| {
+        let mut child = TestChild::start_with(PROGRAM, &scratch, |command| {
             command
                 .current_dir(scratch.path())
                 .env("GPUIPC_SOCKET_DIR", "sockets");
         });
-        peer.ok("open");
-        peer.ok("chdir /");
-        peer
+        child.ok("open");
+        child.ok("chdir /");
+        child
     };
     let (mut exporter, mut importer) = (start(), start());
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
@@ -118,7 +118,7 @@ fn a_relative_folder_is_the_one_at_the_start_wherever_the_process_goes() {
     importer.ok(&format!("refuse connect-abstract {}", libc::ECONNREFUSED));
     let mem = importer.import(&by_broker_alone(&handle), "");
     importer.ok(&format!("read {} 35 0", mem.id));
-    exporter.ok("drop offer 2");
+    exporter.ok("drop export 2");
     exporter.ok("drop-ipc");
     let left = std::fs::read_dir(scratch.path().join("sockets")).expect("the folder");
     assert_eq!(left.count(), 0);

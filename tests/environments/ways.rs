@@ -3,7 +3,7 @@
 use crate::{PROGRAM, after};
 use core::fmt;
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, by_broker_alone, out_of_reach, to_hex};
+use gpuipc_tests::{TestChild, Scratch, by_broker_alone, out_of_reach, to_hex};
 use std::path::PathBuf;
 
 /// Bytes of a range: few, since each is compared.
@@ -78,7 +78,7 @@ impl Ways {
 
 /// An exporter that has exported both kinds of memory, and where its broker's name is.
 pub(crate) struct Exporter {
-    pub(crate) peer: Peer,
+    pub(crate) child: TestChild,
     scratch: Scratch,
     /// Or why not.
     pub(crate) vmm: Result<GpuIpcMemHandle, String>,
@@ -88,23 +88,23 @@ pub(crate) struct Exporter {
 impl Exporter {
     pub(crate) fn start(refused: &[Refused]) -> Self {
         let scratch = Scratch::new();
-        let mut peer = start(&scratch, "sockets", refused);
-        peer.ok("log");
+        let mut child = start(&scratch, "sockets", refused);
+        child.ok("log");
         // The page that tells a forked child is made with the first memory. All else is
         // refused after that: the emulated driver's memory needs it.
         let (early, late): (Vec<_>, Vec<_>) = refused.iter().copied().partition(
             |refused| matches!(refused, Refused::Calls(name, _) if ["wipe-on-fork", "madvise"].contains(name)),
         );
-        refuse(&mut peer, &early);
+        refuse(&mut child, &early);
         let [vmm, legacy] = ["vmm-fd", "cuda-malloc"].map(|memory| {
-            let (buffer, _) = peer.alloc(memory, LEN);
-            peer.ok(&format!("fill {buffer} {SEED}"));
+            let (buffer, _) = child.alloc(memory, LEN);
+            child.ok(&format!("fill {buffer} {SEED}"));
             buffer
         });
-        refuse(&mut peer, &late);
-        let [vmm, legacy] = [vmm, legacy].map(|buffer| export(&mut peer, buffer));
+        refuse(&mut child, &late);
+        let [vmm, legacy] = [vmm, legacy].map(|buffer| export(&mut child, buffer));
         Self {
-            peer,
+            child,
             scratch,
             vmm,
             legacy,
@@ -121,8 +121,8 @@ impl Exporter {
             &mut file_name,
             &[Refused::Calls("connect-abstract", libc::ECONNREFUSED)],
         );
-        for peer in [&mut both, &mut abstract_name, &mut file_name] {
-            refuse(peer, refused);
+        for child in [&mut both, &mut abstract_name, &mut file_name] {
+            refuse(child, refused);
         }
         Importer {
             both,
@@ -132,8 +132,8 @@ impl Exporter {
     }
 }
 
-fn export(peer: &mut Peer, buffer: u32) -> Result<GpuIpcMemHandle, String> {
-    let answer = peer.ask(&format!("export {buffer} 0 {LEN}"));
+fn export(child: &mut TestChild, buffer: u32) -> Result<GpuIpcMemHandle, String> {
+    let answer = child.ask(&format!("export {buffer} 0 {LEN}"));
     match answer
         .strip_prefix("ok ")
         .and_then(|rest| rest.split_once(' '))
@@ -145,9 +145,9 @@ fn export(peer: &mut Peer, buffer: u32) -> Result<GpuIpcMemHandle, String> {
 
 /// Importers that look for the broker under both names, or one alone.
 pub(crate) struct Importer {
-    both: Peer,
-    abstract_name: Peer,
-    file_name: Peer,
+    both: TestChild,
+    abstract_name: TestChild,
+    file_name: TestChild,
 }
 
 impl Importer {
@@ -155,8 +155,8 @@ impl Importer {
     /// are open.
     pub(crate) fn try_all(&mut self, exporter: &Exporter) -> Found {
         let mut tried = Vec::new();
-        let mut comes = |peer: &mut Peer, handle: &GpuIpcMemHandle| {
-            let answer = import(peer, handle);
+        let mut comes = |child: &mut TestChild, handle: &GpuIpcMemHandle| {
+            let answer = import(child, handle);
             let came = answer == "ok";
             tried.push(answer);
             came
@@ -221,20 +221,20 @@ impl Found {
 }
 
 /// `ok` with the right bytes, or the error.
-fn import(peer: &mut Peer, handle: &GpuIpcMemHandle) -> String {
-    let answer = peer.ask(&format!("import {} timeout=2000", to_hex(&handle.encode())));
+fn import(child: &mut TestChild, handle: &GpuIpcMemHandle) -> String {
+    let answer = child.ask(&format!("import {} timeout=2000", to_hex(&handle.encode())));
     let Some(id) = answer
         .strip_prefix("ok ")
         .and_then(|rest| rest.split(' ').next())
     else {
         return answer;
     };
-    let read = peer.ask(&format!("read {id} {SEED} 0"));
-    peer.ok(&format!("drop mapping {id}"));
+    let read = child.ask(&format!("read {id} {SEED} 0"));
+    child.ok(&format!("drop mapping {id}"));
     read
 }
 
-fn start(scratch: &Scratch, folder: &str, refused: &[Refused]) -> Peer {
+fn start(scratch: &Scratch, folder: &str, refused: &[Refused]) -> TestChild {
     let folder: PathBuf = scratch.path().join(folder);
     let lines: Vec<&str> = refused
         .iter()
@@ -244,7 +244,7 @@ fn start(scratch: &Scratch, folder: &str, refused: &[Refused]) -> Peer {
         })
         .collect();
     let program = if lines.is_empty() { PROGRAM } else { "unshare" };
-    Peer::start_with(program, scratch, |command| {
+    TestChild::start_with(program, scratch, |command| {
         command.env("GPUIPC_SOCKET_DIR", folder);
         if !lines.is_empty() {
             after(command, &["--mount"], &lines.join(" && "));
@@ -252,15 +252,15 @@ fn start(scratch: &Scratch, folder: &str, refused: &[Refused]) -> Peer {
     })
 }
 
-fn refuse(peer: &mut Peer, refused: &[Refused]) {
+fn refuse(child: &mut TestChild, refused: &[Refused]) {
     for refused in refused {
         match refused {
             Refused::Calls(names, errno) => {
-                let known = peer.ok(&format!("refuse {names} {errno}"));
+                let known = child.ok(&format!("refuse {names} {errno}"));
                 assert_ne!(known, "", "{names}");
             }
             Refused::LargeFiles(limit) => {
-                peer.ok(&format!("fsize {limit}"));
+                child.ok(&format!("fsize {limit}"));
             }
             Refused::Proc(_) => {}
         }

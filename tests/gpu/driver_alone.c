@@ -3,10 +3,10 @@
  * and some are killed.
  *
  *   driver_alone SECONDS PROCESSES [left out: signals forks kills exchange imports own read-only
- *                                   host segments legacy copies questions demand spare]
+ *                                   host segments legacy copies questions demand keepalive]
  *
  * A thread never touches memory that another one may free; one more asks for the BUFFER_ID of what the
- * others map ("questions"), and exports handles that they hold ("demand"), as a broker does. "spare" is a
+ * others map ("questions"), and exports handles that they hold ("demand"), as a broker does. "keepalive" is a
  * descriptor of an allocation without handle and mapping. A process that dies says by which signal, and
  * what each of its threads was doing. Exits 1 if one did. */
 #define _GNU_SOURCE
@@ -34,7 +34,7 @@ enum { MALLOC, ONE, MANY, HOST, KINDS };
 static const char *const kind_names[KINDS] = {"cuda-malloc", "vmm-fd", "segments", "host-numa"};
 
 /* What an importer needs to know. */
-struct offer {
+struct exported {
     atomic_uint turn; /* odd while it stands */
     pid_t pid;
     int kind, pieces, fds[PIECES];
@@ -45,7 +45,7 @@ struct offer {
 static struct shared {
     atomic_ulong steps, refused, children, kills, sent, unmaps, demanded;
     atomic_int ending, deaths;
-    struct offer offers[MOST_PROCESSES][THREADS * OWN];
+    struct exported exports[MOST_PROCESSES][THREADS * OWN];
 } *shared;
 
 /* Memory of this process. */
@@ -54,7 +54,7 @@ struct own {
     size_t piece, slot;
     CUdeviceptr at;
     CUmemGenericAllocationHandle handles[PIECES];
-    struct offer *offer;
+    struct exported *exported;
 };
 
 /* Another process's. */
@@ -83,12 +83,12 @@ static _Atomic CUdeviceptr mapped[THREADS];
 static CUmemGenericAllocationHandle held[THREADS][OWN];
 static int held_kinds[THREADS][OWN];
 static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
-static int spare = -1;
+static int keepalive = -1;
 static CUcontext context;
 static int process;
 static int with_signals = 1, with_forks = 1, with_kills = 1, with_exchange = 1, with_imports = 1, with_own = 1,
            with_read_only = 1, with_host = 1, with_segments = 1, with_legacy = 1, with_copies = 1, with_questions = 1, with_demand = 1,
-           with_spare = 1;
+           with_keepalive = 1;
 
 static void poked(int number) { (void)number; }
 
@@ -158,11 +158,11 @@ static void give(struct thread *t, size_t index) {
     own->pieces = own->kind == MANY ? PIECES : 1;
     own->piece = own->kind == MANY ? PIECE : PIECE * (1 + dice(t, 2));
     const char *name = kind_names[own->kind];
-    struct offer *offer = &shared->offers[process][t->number * OWN + index];
+    struct exported *exported = &shared->exports[process][t->number * OWN + index];
     if (own->kind == MALLOC) {
         push();
         DO(t, cuMemAlloc(&own->at, own->piece), "%s", name);
-        DO(t, cuIpcGetMemHandle(&offer->legacy, own->at), "%s", name);
+        DO(t, cuIpcGetMemHandle(&exported->legacy, own->at), "%s", name);
         pop();
     } else {
         size_t size = own->piece * (size_t)own->pieces;
@@ -202,13 +202,13 @@ static void give(struct thread *t, size_t index) {
     held[t->number][index] = own->handles[0];
     held_kinds[t->number][index] = own->kind;
     pthread_mutex_unlock(&holding);
-    own->offer = offer;
-    offer->pid = getpid();
-    offer->kind = own->kind;
-    offer->pieces = own->pieces;
-    offer->piece = own->piece;
-    memcpy(offer->fds, own->fds, sizeof offer->fds);
-    atomic_fetch_add(&offer->turn, 1);
+    own->exported = exported;
+    exported->pid = getpid();
+    exported->kind = own->kind;
+    exported->pieces = own->pieces;
+    exported->piece = own->piece;
+    memcpy(exported->fds, own->fds, sizeof exported->fds);
+    atomic_fetch_add(&exported->turn, 1);
 }
 
 static void let_go_of_handles(struct thread *t, struct own *own) {
@@ -240,8 +240,8 @@ static void take_back(struct thread *t, size_t index) {
     struct own *own = &t->own[index];
     if (own->at == 0)
         return;
-    if (own->offer != NULL)
-        atomic_fetch_add(&own->offer->turn, 1);
+    if (own->exported != NULL)
+        atomic_fetch_add(&own->exported->turn, 1);
     if (dice(t, 2)) {
         free_own(t, own);
         let_go_of_handles(t, own);
@@ -294,32 +294,32 @@ static void unmap(struct thread *t, struct import *import) {
 
 static void take(struct thread *t, struct import *import) {
     int from = (int)dice(t, MOST_PROCESSES);
-    struct offer *at = &shared->offers[from][dice(t, THREADS * OWN)], offer;
+    struct exported *at = &shared->exports[from][dice(t, THREADS * OWN)], exported;
     unsigned turn = atomic_load(&at->turn);
-    memcpy(&offer, at, sizeof offer);
+    memcpy(&exported, at, sizeof exported);
     if (from == process || turn % 2 == 0)
         return;
     memset(import, 0, sizeof *import);
-    import->kind = offer.kind;
-    import->pieces = offer.pieces;
-    import->piece = offer.piece;
+    import->kind = exported.kind;
+    import->pieces = exported.pieces;
+    import->piece = exported.piece;
     import->maker = (int)t->number;
-    const char *name = kind_names[offer.kind];
-    if (offer.kind == MALLOC) {
+    const char *name = kind_names[exported.kind];
+    if (exported.kind == MALLOC) {
         push();
         AT(t, "cuIpcOpenMemHandle");
-        if (cuIpcOpenMemHandle(&import->at, offer.legacy, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS)
+        if (cuIpcOpenMemHandle(&import->at, exported.legacy, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS)
             import->at = 0;
         pop();
         /* Its owner may free it at any time: it is not read. */
         return;
     }
-    size_t size = offer.piece * (size_t)offer.pieces, done = 0;
+    size_t size = exported.piece * (size_t)exported.pieces, done = 0;
     CUdeviceptr base;
     DO(t, cuMemAddressReserve(&base, size, 0, 0, 0), "imported %s", name);
-    int pidfd = (int)syscall(SYS_pidfd_open, offer.pid, 0);
-    for (int i = 0; pidfd >= 0 && i < offer.pieces; i++) {
-        int fd = (int)syscall(SYS_pidfd_getfd, pidfd, offer.fds[i], 0);
+    int pidfd = (int)syscall(SYS_pidfd_open, exported.pid, 0);
+    for (int i = 0; pidfd >= 0 && i < exported.pieces; i++) {
+        int fd = (int)syscall(SYS_pidfd_getfd, pidfd, exported.fds[i], 0);
         /* The number may be another file's by now. */
         if (fd < 0 || atomic_load(&at->turn) != turn) {
             if (fd >= 0)
@@ -332,9 +332,9 @@ static void take(struct thread *t, struct import *import) {
         close(fd);
         if (code != CUDA_SUCCESS)
             break;
-        DO(t, cuMemMap(base + done, offer.piece, 0, handle, 0), "imported %s", name);
+        DO(t, cuMemMap(base + done, exported.piece, 0, handle, 0), "imported %s", name);
         DO(t, cuMemRelease(handle), "imported %s", name);
-        done += offer.piece;
+        done += exported.piece;
     }
     if (pidfd >= 0)
         close(pidfd);
@@ -349,9 +349,9 @@ static void take(struct thread *t, struct import *import) {
     import->read_only = with_read_only && dice(t, 5) == 0;
     CUmemAccess_flags flags = import->read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     CUmemAccessDesc access[2] = {right(CU_MEM_LOCATION_TYPE_DEVICE, flags), right(CU_MEM_LOCATION_TYPE_HOST_NUMA, flags)};
-    DO(t, cuMemSetAccess(base, size, access, offer.kind == HOST ? 2 : 1), "imported %s", name);
+    DO(t, cuMemSetAccess(base, size, access, exported.kind == HOST ? 2 : 1), "imported %s", name);
     copy_out(t, base);
-    if (import->read_only && offer.kind != HOST && with_copies) {
+    if (import->read_only && exported.kind != HOST && with_copies) {
         push();
         AT(t, "cuMemcpyHtoD where only reading is allowed");
         if (cuMemcpyHtoD(base, t->bytes, 1) == CUDA_SUCCESS)
@@ -376,13 +376,13 @@ static void exchange(struct thread *t) {
     pthread_mutex_unlock(&shelf);
 }
 
-static void make_spare(struct thread *t) {
+static void make_keepalive(struct thread *t) {
     pthread_mutex_lock(&shelf);
-    if (spare >= 0)
-        close(spare);
-    AT(t, "a spare descriptor");
+    if (keepalive >= 0)
+        close(keepalive);
+    AT(t, "a keepalive descriptor");
     CUmemGenericAllocationHandle handle = create(CU_MEM_LOCATION_TYPE_HOST_NUMA, PIECE);
-    spare = export_fd(handle);
+    keepalive = export_fd(handle);
     MUST(cuMemRelease(handle));
     pthread_mutex_unlock(&shelf);
 }
@@ -411,7 +411,7 @@ static void *work(void *of) {
             if (t->own[own].at != 0)
                 take_back(t, own);
             /* A slot of the table is free again when its memory is: what came from another thread keeps its own. */
-            else if (shared->offers[process][t->number * OWN + own].turn % 2 == 0)
+            else if (shared->exports[process][t->number * OWN + own].turn % 2 == 0)
                 give(t, own);
         } else if (what < 34 && with_imports) {
             if (import->at != 0)
@@ -427,8 +427,8 @@ static void *work(void *of) {
             exchange(t);
         else if (what == 50 && with_forks && dice(t, 4) == 0)
             fork_one(t);
-        else if (what == 51 && with_spare && dice(t, 4) == 0)
-            make_spare(t);
+        else if (what == 51 && with_keepalive && dice(t, 4) == 0)
+            make_keepalive(t);
         atomic_fetch_add(&shared->steps, 1);
     }
     for (size_t i = 0; i < IMPORTS; i++)
@@ -490,10 +490,10 @@ static void run(int number) {
 }
 
 static pid_t start(int number) {
-    /* What a killed one had on offer. */
+    /* What a killed one had exported. */
     for (size_t i = 0; i < THREADS * OWN; i++)
-        if (shared->offers[number][i].turn % 2 == 1)
-            atomic_fetch_add(&shared->offers[number][i].turn, 1);
+        if (shared->exports[number][i].turn % 2 == 1)
+            atomic_fetch_add(&shared->exports[number][i].turn, 1);
     pid_t pid = fork();
     if (pid == 0)
         run(number);
@@ -508,7 +508,7 @@ int main(int count, char **words) {
                    {"exchange", &with_exchange},   {"imports", &with_imports},   {"own", &with_own},
                    {"read-only", &with_read_only}, {"host", &with_host},         {"segments", &with_segments},
                    {"legacy", &with_legacy},       {"copies", &with_copies},     {"questions", &with_questions},
-                   {"demand", &with_demand},       {"spare", &with_spare}};
+                   {"demand", &with_demand},       {"keepalive", &with_keepalive}};
     int processes = count > 2 ? atoi(words[2]) : 0;
     if (processes < 1 || processes > MOST_PROCESSES) {
         printf("driver_alone SECONDS PROCESSES [what is left out]\n");

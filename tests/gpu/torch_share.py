@@ -56,7 +56,7 @@ def importer(device):
             # needs access, too. (A legacy mapping is for one GPU, and the driver finds its way.)
             is_legacy = handles[7] & 1
             more = [] if is_legacy or device == 0 else [handles[80:96]]
-            with ipc.import_(handles, more_devices=more) as mem:
+            with ipc.import_(handles, access_devices=more) as mem:
                 # Without a device argument PyTorch takes the pointer's own, and so makes no copy.
                 view = torch.as_tensor(mem.view("<i8"))
                 if view.data_ptr() != mem.ptr:
@@ -133,8 +133,8 @@ def share(ipc, child, name, tensor, seed):
     count = tensor.numel()
     tensor.copy_(torch.arange(count, dtype=torch.int64) * 3 + seed)
     torch.cuda.synchronize()
-    with ipc.export(tensor.data_ptr(), count * 8) as offer:
-        handles = offer.handles
+    with ipc.export(tensor.data_ptr(), count * 8) as exported:
+        handles = exported.handles
         offset = int.from_bytes(handles[24:32], "little")
         answer = ask(child, handles, count, seed)
     if answer is None:
@@ -174,8 +174,8 @@ def cycles(ipc, child):
             tensor = torch.as_tensor(buffer.view("<i8"))[:1 << 20]
             tensor.copy_(torch.arange(1 << 20, dtype=torch.int64) * 3 + seed)
             torch.cuda.synchronize()
-            with ipc.export(buffer.ptr, 8 << 20) as offer:
-                answer = ask(child, offer.handles, 1 << 20, seed)
+            with ipc.export(buffer.ptr, 8 << 20) as exported:
+                answer = ask(child, exported.handles, 1 << 20, seed)
             del tensor
         return answer is not None and answer["equal"]
 

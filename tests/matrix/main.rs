@@ -26,7 +26,7 @@ mod stage;
 mod system;
 
 /// The helper program.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_peer");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_child");
 
 /// Whether there is time for everything.
 fn is_long() -> bool {

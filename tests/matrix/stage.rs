@@ -3,11 +3,11 @@
 
 use crate::PROGRAM;
 use gpuipc_core::{GpuIpcMemHandle, TypeFlags};
-use gpuipc_tests::{LEGACY_SEED, Peer, Scratch, VMM_SEED, all_types, handle_of, to_hex};
+use gpuipc_tests::{LEGACY_SEED, TestChild, Scratch, VMM_SEED, all_types, handle_of, to_hex};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The window that is shared: its offset and its length.
+/// The range that is shared: its offset and its length.
 pub(crate) const OFFSET: u64 = 4096;
 pub(crate) const LEN: u64 = 4096;
 /// The memory around it, small where it may be: all of it is filled.
@@ -93,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// The window's bytes, from [`OFFSET`] on.
+    /// The range's bytes, from [`OFFSET`] on.
     pub(crate) const fn len(self) -> u64 {
         match self {
             // A part of the first piece, the second one, a part of the third.
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// Of a large window not every byte is compared.
+    /// Of a large range not every byte is compared.
     pub(crate) const fn step(self) -> u64 {
         match self {
             Self::Segments => 61,
@@ -159,15 +159,15 @@ pub(crate) enum Side {
     Alloc,
     /// The first export of an allocation: fails in the exporter.
     Export,
-    /// Another window of an allocation that is on offer.
+    /// Another range of an allocation that is exported.
     ExportAgain,
-    /// The end of an offer.
-    DropOffer,
+    /// The end of an export.
+    DropExport,
     /// The end of the exporter's memory.
     DropBuffer,
     /// Fails in the importer.
     Import,
-    /// An import that fails in the exporter, which answers for its offers.
+    /// An import that fails in the exporter, which answers for its exports.
     Answer,
     /// The end of a mapping that was read from.
     DropMapping,
@@ -178,7 +178,7 @@ impl Side {
         Self::Alloc,
         Self::Export,
         Self::ExportAgain,
-        Self::DropOffer,
+        Self::DropExport,
         Self::DropBuffer,
         Self::Import,
         Self::Answer,
@@ -189,14 +189,14 @@ impl Side {
     const fn fits(self, kind: Kind) -> bool {
         match self {
             Self::Alloc | Self::DropBuffer => kind.is_buffer(),
-            Self::Export | Self::ExportAgain | Self::DropOffer => !matches!(kind, Kind::AllTypes),
+            Self::Export | Self::ExportAgain | Self::DropExport => !matches!(kind, Kind::AllTypes),
             Self::Import | Self::Answer | Self::DropMapping => true,
         }
     }
 
     /// Whether types are chosen for it.
     const fn has_types(self) -> bool {
-        !matches!(self, Self::Alloc | Self::DropOffer | Self::DropBuffer)
+        !matches!(self, Self::Alloc | Self::DropExport | Self::DropBuffer)
     }
 
     pub(crate) const fn in_exporter(self) -> bool {
@@ -205,11 +205,11 @@ impl Side {
 
     /// Whether it only gives things back.
     pub(crate) const fn is_drop(self) -> bool {
-        matches!(self, Self::DropOffer | Self::DropBuffer | Self::DropMapping)
+        matches!(self, Self::DropExport | Self::DropBuffer | Self::DropMapping)
     }
 
-    /// Whether the exporter's offer stands all the time.
-    const fn needs_offer(self) -> bool {
+    /// Whether the exporter's export stands all the time.
+    const fn needs_export(self) -> bool {
         matches!(
             self,
             Self::ExportAgain | Self::Import | Self::Answer | Self::DropMapping
@@ -292,7 +292,7 @@ pub(crate) struct Fault<'a> {
 /// What an operation gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The type used, the types offered, or nothing for a drop.
+    /// The type used, the types exported, or nothing for a drop.
     Done(String),
     Refused {
         status: String,
@@ -319,12 +319,12 @@ pub(crate) struct Round {
 pub(crate) struct Stage {
     case: Case,
     scratch: Scratch,
-    exporter: Peer,
-    importer: Peer,
+    exporter: TestChild,
+    importer: TestChild,
     buffer: u32,
     /// Its address.
     ptr: u64,
-    /// What an offer that stands has given.
+    /// What an export that stands has given.
     handles: Vec<GpuIpcMemHandle>,
     /// Of the memory beside it.
     beside: Vec<GpuIpcMemHandle>,
@@ -380,12 +380,12 @@ impl Stage {
             let ptr = self.alloc_beside().1;
             let line = format!("export-raw {ptr} {LEN}");
             let answer = self.exporter.ask(&line);
-            (_, self.beside) = offer_of(&answer).expect("memory beside can be exported");
+            (_, self.beside) = export_of(&answer).expect("memory beside can be exported");
         }
-        if side.needs_offer() {
+        if side.needs_export() {
             let line = self.export_line();
             let answer = self.exporter.ask(&line);
-            (_, self.handles) = offer_of(&answer).expect("it works without faults");
+            (_, self.handles) = export_of(&answer).expect("it works without faults");
         }
     }
 
@@ -428,7 +428,7 @@ impl Stage {
     }
 
     /// The process in which calls fail.
-    pub(crate) fn faulty(&mut self) -> &mut Peer {
+    pub(crate) fn faulty(&mut self) -> &mut TestChild {
         if self.case.side.in_exporter() {
             &mut self.exporter
         } else {
@@ -437,7 +437,7 @@ impl Stage {
     }
 
     /// The one in which none do.
-    pub(crate) fn other(&mut self) -> &mut Peer {
+    pub(crate) fn other(&mut self) -> &mut TestChild {
         if self.case.side.in_exporter() {
             &mut self.importer
         } else {
@@ -507,7 +507,7 @@ impl Stage {
 
     /// Until no importer is connected any more. Before, the broker's thread may
     /// still hold what it answered about, and so give it back a little later
-    /// than the offer's drop: in the middle of what is counted.
+    /// than the export's drop: in the middle of what is counted.
     fn wait_for_broker(&mut self) {
         /// Under its two names.
         const LISTENERS: usize = 2;
@@ -537,14 +537,14 @@ impl Stage {
         }
     }
 
-    /// What a drop will drop; the number of a buffer, offer or mapping.
+    /// What a drop will drop; the number of a buffer, export or mapping.
     fn prepare(&mut self) -> Result<u32, String> {
         let kind = self.case.kind;
         match self.case.side {
-            Side::DropOffer => {
+            Side::DropExport => {
                 let line = self.export_line();
                 let answer = self.exporter.ask(&line);
-                offer_of(&answer).map(|(id, _)| id).ok_or(answer)
+                export_of(&answer).map(|(id, _)| id).ok_or(answer)
             }
             Side::DropBuffer if self.case.way == Way::Beside => Ok(self.alloc_beside().0),
             Side::DropBuffer => Ok(self.exporter.alloc(kind.name(), kind.size()).0),
@@ -565,7 +565,7 @@ impl Stage {
         match self.case.side {
             Side::Alloc => format!("alloc {} {}", kind.name(), kind.size()),
             Side::Export | Side::ExportAgain => self.export_line(),
-            Side::DropOffer => format!("drop offer {prepared}"),
+            Side::DropExport => format!("drop export {prepared}"),
             Side::DropBuffer => format!("drop buffer {prepared}"),
             Side::DropMapping => format!("drop mapping {prepared}"),
             Side::Import | Side::Answer => self.import_line(),
@@ -599,7 +599,7 @@ impl Stage {
             return refused;
         }
         match self.case.side {
-            Side::DropOffer | Side::DropBuffer | Side::DropMapping if answer == "ok" => {
+            Side::DropExport | Side::DropBuffer | Side::DropMapping if answer == "ok" => {
                 Ok(Outcome::Done(String::new()))
             }
             Side::Alloc => {
@@ -611,8 +611,8 @@ impl Stage {
                 Ok(Outcome::Done(String::new()))
             }
             Side::Export | Side::ExportAgain => {
-                let (id, handles) = offer_of(answer).ok_or_else(|| answer.to_owned())?;
-                // What is offered leads to the memory, by each type.
+                let (id, handles) = export_of(answer).ok_or_else(|| answer.to_owned())?;
+                // What is exported leads to the memory, by each type.
                 let types = handles
                     .iter()
                     .map(GpuIpcMemHandle::types)
@@ -623,7 +623,7 @@ impl Stage {
                     self.look_at_mapping(&answer)
                         .map_err(|why| format!("the exported handle: {why}"))?;
                 }
-                self.exporter.ok(&format!("drop offer {id}"));
+                self.exporter.ok(&format!("drop export {id}"));
                 Ok(Outcome::Done(format!("{types:?}")))
             }
             Side::Import | Side::Answer => self.look_at_mapping(answer).map(Outcome::Done),
@@ -644,15 +644,15 @@ impl Stage {
 }
 
 /// A process whose GPUs have the least granularity.
-pub(crate) fn start(scratch: &Scratch) -> Peer {
-    Peer::start_with(PROGRAM, scratch, |command| {
+pub(crate) fn start(scratch: &Scratch) -> TestChild {
+    TestChild::start_with(PROGRAM, scratch, |command| {
         command.env("GPUIPC_EMULATED_GRANULARITY", LARGE.to_string());
     })
 }
 
 /// Memory of a kind that the library does not allocate, filled; the context is
 /// as the case wants it afterwards.
-fn odd(exporter: &mut Peer, kind: Kind, case: &Case) -> u64 {
+fn odd(exporter: &mut TestChild, kind: Kind, case: &Case) -> u64 {
     let answer = exporter.ok(&format!("alloc-odd {} {SEED}", kind.name()));
     if case.side.in_exporter() {
         exporter.ok(&format!("context {}", case.context));
@@ -704,8 +704,8 @@ pub(crate) fn mapping_of(answer: &str) -> Option<(u32, String)> {
     }
 }
 
-/// Number and handles of an offer.
-pub(crate) fn offer_of(answer: &str) -> Option<(u32, Vec<GpuIpcMemHandle>)> {
+/// Number and handles of an export.
+pub(crate) fn export_of(answer: &str) -> Option<(u32, Vec<GpuIpcMemHandle>)> {
     let words: Vec<&str> = answer.split(' ').collect();
     match words.as_slice() {
         ["ok", id, hex] => Some((id.parse().ok()?, hex.split(',').map(handle_of).collect())),

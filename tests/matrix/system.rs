@@ -7,10 +7,10 @@
 use crate::cells::Cells;
 use crate::codes::SYSTEM_CALLS;
 use crate::stage::{
-    Kind, LARGE, LEN, OFFSET, SEED, mapping_of, offer_of, read_line, refusal, start,
+    Kind, LARGE, LEN, OFFSET, SEED, mapping_of, export_of, read_line, refusal, start,
 };
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, all_types, out_of_reach, to_hex};
+use gpuipc_tests::{TestChild, Scratch, all_types, out_of_reach, to_hex};
 use std::time::{Duration, Instant};
 
 /// What an import may wait: short, since some refusals make it wait for long.
@@ -59,24 +59,24 @@ fn all_calls() -> impl Iterator<Item = (&'static str, i32)> {
 }
 
 /// The number of filled memory.
-fn filled(exporter: &mut Peer, kind: Kind) -> u32 {
+fn filled(exporter: &mut TestChild, kind: Kind) -> u32 {
     let (buffer, _) = exporter.alloc(kind.name(), kind.size());
     exporter.ok(&format!("fill {buffer} {SEED}"));
     buffer
 }
 
 fn export(
-    exporter: &mut Peer,
-    importer: &mut Peer,
+    exporter: &mut TestChild,
+    importer: &mut TestChild,
     kind: Kind,
     buffer: u32,
     before: &str,
 ) -> Result<(), String> {
     let len = kind.len();
     let answer = in_time(exporter, &format!("export {buffer} {OFFSET} {len}"))?;
-    if let Some((id, handles)) = offer_of(&answer) {
+    if let Some((id, handles)) = export_of(&answer) {
         look_at_import(importer, kind, &handles)?;
-        in_time(exporter, &format!("drop offer {id}"))?;
+        in_time(exporter, &format!("drop export {id}"))?;
     } else {
         refusal(&answer).unwrap_or(Err(answer))?;
     }
@@ -104,13 +104,13 @@ fn answers_with_every_system_call_failing() {
             let mut exporter = start(&scratch);
             let before = exporter.ok("held");
             let buffer = filled(&mut exporter, kind);
-            let (offer, handles) = exporter.export_all(buffer, OFFSET, kind.len(), demand);
+            let (export, handles) = exporter.export_all(buffer, OFFSET, kind.len(), demand);
             if exporter.ok(&format!("refuse {calls} {errno}")).is_empty() {
                 continue;
             }
             cells.system(&name, || {
                 look_at_import(&mut importer, kind, &handles)?;
-                in_time(&mut exporter, &format!("drop offer {offer}"))?;
+                in_time(&mut exporter, &format!("drop export {export}"))?;
                 in_time(&mut exporter, &format!("drop buffer {buffer}"))?;
                 gives_everything_back(&mut exporter, &before)
             });
@@ -168,7 +168,7 @@ fn imports_with_every_system_call_failing() {
 
 /// The right bytes by some type, or an error that says why not.
 fn look_at_import(
-    importer: &mut Peer,
+    importer: &mut TestChild,
     kind: Kind,
     handles: &[GpuIpcMemHandle],
 ) -> Result<(), String> {
@@ -191,11 +191,11 @@ fn look_at_import(
     }
 }
 
-fn gives_everything_back(peer: &mut Peer, before: &str) -> Result<(), String> {
-    in_time(peer, "drop-ipc")?;
+fn gives_everything_back(child: &mut TestChild, before: &str) -> Result<(), String> {
+    in_time(child, "drop-ipc")?;
     let end = Instant::now() + Duration::from_secs(2);
     loop {
-        let now = peer.ok("held");
+        let now = child.ok("held");
         if now == before {
             return Ok(());
         }
@@ -206,8 +206,8 @@ fn gives_everything_back(peer: &mut Peer, before: &str) -> Result<(), String> {
     }
 }
 
-fn in_time(peer: &mut Peer, line: &str) -> Result<String, String> {
-    peer.ask_within(line, IN_TIME).ok_or_else(|| {
+fn in_time(child: &mut TestChild, line: &str) -> Result<String, String> {
+    child.ask_within(line, IN_TIME).ok_or_else(|| {
         let start: String = line.chars().take(40).collect();
         format!("no answer to {start:?} within {IN_TIME:?}")
     })

@@ -7,7 +7,7 @@ use crate::step::PROCESSES;
 /// What is to be given back.
 enum Held {
     Buffer(usize),
-    Offer(usize),
+    Export(usize),
     Mapping(usize),
     Place(usize),
 }
@@ -19,7 +19,7 @@ impl Play<'_> {
         for held in self.held(order) {
             match held {
                 Held::Buffer(buffer) => self.free(buffer)?,
-                Held::Offer(export) => self.drop_offer(export)?,
+                Held::Export(export) => self.drop_export(export)?,
                 Held::Mapping(mapping) => self.drop_mapping(mapping)?,
                 Held::Place(place) => self.drop_place(place)?,
             }
@@ -57,15 +57,15 @@ impl Play<'_> {
         let buffers = (0..model.buffers.len())
             .filter(|at| !model.buffers[*at].is_freed)
             .map(Held::Buffer);
-        let offers = (0..model.exports.len())
+        let exports = (0..model.exports.len())
             .filter(|at| !model.exports[*at].is_dropped)
-            .map(Held::Offer);
+            .map(Held::Export);
         let mappings = (0..model.mappings.len())
             .filter(|at| !model.mappings[*at].is_dropped)
             .map(Held::Mapping);
         let places = model.places_there(|_| true).into_iter().map(Held::Place);
         let mut all: Vec<Held> = buffers
-            .chain(offers)
+            .chain(exports)
             .chain(mappings)
             .chain(places)
             .collect();

@@ -40,15 +40,15 @@ fn is(script: &[String], steps: &[&str]) -> bool {
 }
 
 #[test]
-fn a_dropped_offer_that_should_serve_is_found_in_four_steps() {
+fn a_dropped_export_that_should_serve_is_found_in_four_steps() {
     if is_skipped() {
         return;
     }
-    let (script, text) = found(Some(Wrong::WithdrawnOffersServe), &[]);
+    let (script, text) = found(Some(Wrong::RevokedExportsServe), &[]);
     let steps = ["alloc", "export B1", "drop O1", "import O1"];
     assert!(is(&script, &steps), "{text}");
     assert!(text.contains("expected: mapped by"), "{text}");
-    assert!(text.contains("came: err OFFER_WITHDRAWN"), "{text}");
+    assert!(text.contains("came: err EXPORT_REVOKED"), "{text}");
 }
 
 #[test]

@@ -37,29 +37,29 @@ const fn export() -> Step {
     }
 }
 
-/// The nth newest offer.
-fn import(process: usize, offer: usize) -> Step {
-    import_with(process, offer, Options::default())
+/// The nth newest export.
+fn import(process: usize, export: usize) -> Step {
+    import_with(process, export, Options::default())
 }
 
-const fn import_with(process: usize, offer: usize, options: Options) -> Step {
+const fn import_with(process: usize, export: usize, options: Options) -> Step {
     Step::Import {
         process,
-        offer,
+        export,
         options,
     }
 }
 
-/// The broker was in the middle of its answer to the second process when the offer
+/// The broker was in the middle of its answer to the second process when the export
 /// went, and the first process found it still there.
 #[test]
-fn an_offer_is_dropped_right_after_the_broker_answered() {
+fn an_export_is_dropped_right_after_the_broker_answered() {
     let mut steps = vec![alloc(Kind::Pool, false)];
     for _ in 0..50 {
         steps.extend([
             export(),
             import(1, 0),
-            Step::DropOffer { offer: 0 },
+            Step::DropExport { export: 0 },
             import(0, 0),
             Step::DropMapping { mapping: 0 },
         ]);
@@ -86,7 +86,7 @@ fn memory_of_another_length_lies_where_an_importer_still_maps_what_was_freed() {
 }
 
 #[test]
-fn the_fabric_leads_to_withdrawn_memory_as_long_as_its_owner_has_it() {
+fn the_fabric_leads_to_revoked_memory_as_long_as_its_owner_has_it() {
     let types = vec![HandleType::PosixFd];
     let options = Options {
         types,
@@ -96,7 +96,7 @@ fn the_fabric_leads_to_withdrawn_memory_as_long_as_its_owner_has_it() {
     plays(vec![
         alloc(Kind::VmmFabric, false),
         export(),
-        Step::DropOffer { offer: 0 },
+        Step::DropExport { export: 0 },
         import(1, 0),
         by_fd.clone(),
         import(1, 0),
@@ -108,7 +108,7 @@ fn the_fabric_leads_to_withdrawn_memory_as_long_as_its_owner_has_it() {
 }
 
 #[test]
-fn an_open_vmm_window_serves_others_after_the_exporters_death() {
+fn an_open_vmm_range_serves_others_after_the_exporters_death() {
     for kind in [Kind::VmmFd, Kind::Small] {
         plays(vec![
             alloc(kind, false),
@@ -125,9 +125,9 @@ fn an_open_vmm_window_serves_others_after_the_exporters_death() {
     }
 }
 
-/// It was told that the offer has ended.
+/// It was told that the export has ended.
 #[test]
-fn who_asks_before_hears_of_the_mapping_that_another_window_has() {
+fn who_asks_before_hears_of_the_mapping_that_another_range_has() {
     let options = Options {
         ask: true,
         ..Options::default()
@@ -137,7 +137,7 @@ fn who_asks_before_hears_of_the_mapping_that_another_window_has() {
         alloc(Kind::VmmFd, false),
         export(),
         import(1, 0),
-        Step::DropOffer { offer: 0 },
+        Step::DropExport { export: 0 },
         asks.clone(),
         Step::DropMapping { mapping: 0 },
         Step::DropMapping { mapping: 0 },

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::step::PROCESSES;
-use gpuipc_tests::{Peer, Scratch};
+use gpuipc_tests::{TestChild, Scratch};
 use std::time::{Duration, Instant};
 
 /// What was done, for the last line.
@@ -18,7 +18,7 @@ pub(crate) struct Counts {
 
 /// A process, and its state before it did anything.
 pub(crate) struct Seat {
-    pub(crate) peer: Peer,
+    pub(crate) child: TestChild,
     at_start: String,
 }
 
@@ -45,15 +45,15 @@ impl Ground {
     }
 
     fn start(&self, seat: usize) -> Seat {
-        let mut peer = Peer::start(env!("CARGO_BIN_EXE_peer"), &self.scratch);
+        let mut child = TestChild::start(env!("CARGO_BIN_EXE_child"), &self.scratch);
         if keeps_connections(seat) {
-            peer.ok("keep-connections");
+            child.ok("keep-connections");
         }
-        let at_start = peer.ok("state");
+        let at_start = child.ok("state");
         for line in &self.setup {
-            peer.ok(line);
+            child.ok(line);
         }
-        Seat { peer, at_start }
+        Seat { child, at_start }
     }
 
     /// All processes, new ones after a script that failed.
@@ -63,9 +63,9 @@ impl Ground {
         }
         let setup = self.setup.clone();
         for seat in &mut self.seats {
-            seat.peer.ok("no-faults");
+            seat.child.ok("no-faults");
             for line in &setup {
-                seat.peer.ok(line);
+                seat.child.ok(line);
             }
         }
     }
@@ -75,24 +75,24 @@ impl Ground {
         self.seats.clear();
     }
 
-    pub(crate) fn peer(&mut self, seat: usize) -> &mut Peer {
-        &mut self.seats[seat].peer
+    pub(crate) fn child(&mut self, seat: usize) -> &mut TestChild {
+        &mut self.seats[seat].child
     }
 
     /// `kill -9`, and another process in its place.
     pub(crate) fn replace(&mut self, seat: usize) {
-        self.seats[seat].peer.kill();
+        self.seats[seat].child.kill();
         self.seats[seat] = self.start(seat);
     }
 
     /// What a process has not given back, if that does not happen: its state before
     /// and now.
     pub(crate) fn left_over(&mut self, seat: usize) -> Option<(String, String)> {
-        let Seat { peer, at_start } = &mut self.seats[seat];
+        let Seat { child, at_start } = &mut self.seats[seat];
         let start = Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {
-            let now = peer.ok("state");
+            let now = child.ok("state");
             if now == *at_start {
                 return None;
             }

@@ -36,7 +36,7 @@ impl Play<'_> {
         let expected = self.model.import(life, export, options, room);
         if options.ask {
             let is_certain = room.is_none() && self.model.exports[export].handles.len() == 1;
-            self.outlook(life, export, &asked, &expected, is_certain)?;
+            self.feasibility(life, export, &asked, &expected, is_certain)?;
         }
         let line = match &self.model.exports[export].registered {
             Some(Form { hex, .. }) => format!("deserialize {hex}{asked}"),
@@ -305,7 +305,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// The peer's word for what holds a mapping.
+    /// The child's word for what holds a mapping.
     fn held_as(&self, mapping: usize) -> &'static str {
         let export = self.model.mappings[mapping].export;
         match self.model.exports[export].registered {

@@ -1,8 +1,8 @@
 //! Several processes that do at random what processes do with shared memory, against
 //! a simple model of who may see which bytes.
 //!
-//! They allocate and free memory of all kinds, offer windows of it or register them,
-//! withdraw them, import them by either GPU, also to addresses of their own, ask before what
+//! They allocate and free memory of all kinds, export ranges of it or register them,
+//! revoke them, import them by either GPU, also to addresses of their own, ask before what
 //! will come of it, read and write through mappings, fork and are killed. `rules.rs` says what must
 //! come of each import: a mapping that shows the memory's bytes, or one of a few
 //! statuses. In the end everything is given back in a random order, and no process
@@ -18,7 +18,7 @@ mod found;
 mod ground;
 mod importer;
 mod model;
-mod outlook;
+mod feasibility;
 mod owner;
 mod place;
 mod play;

@@ -30,7 +30,7 @@ pub(crate) struct Buffer {
     pub(crate) kind: Kind,
     /// The GPU by which it is mapped where nobody says another one.
     pub(crate) device: i32,
-    /// The peer's number for it.
+    /// The child's number for it.
     pub(crate) id: u32,
     pub(crate) address: u64,
     pub(crate) len: usize,
@@ -66,7 +66,7 @@ impl Buffer {
         )
     }
 
-    /// The allocations that a window of the region lies in.
+    /// The allocations that a range of the region lies in.
     pub(crate) fn pieces(&self, start: usize, len: usize) -> core::ops::RangeInclusive<usize> {
         match self.kind {
             Kind::Segments => (self.at + start) / PIECE..=(self.at + start + len - 1) / PIECE,
@@ -75,9 +75,9 @@ impl Buffer {
     }
 }
 
-/// One allocation on offer for some types: what all exports of it share.
+/// One exported allocation for some types: what all exports of it share.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Offering {
+pub(crate) struct AllocationExport {
     pub(crate) life: usize,
     pub(crate) generation: usize,
     pub(crate) buffer: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Offering {
 #[derive(Debug)]
 pub(crate) struct Form {
     pub(crate) hex: String,
-    /// The transports that come with it, as the peer says them.
+    /// The transports that come with it, as the child says them.
     pub(crate) transports: &'static str,
 }
 
@@ -108,11 +108,11 @@ pub(crate) struct Export {
     /// The types of its handles.
     pub(crate) types: Vec<HandleType>,
     /// One a piece.
-    pub(crate) offerings: Vec<usize>,
+    pub(crate) allocation_exports: Vec<usize>,
     pub(crate) is_dropped: bool,
 }
 
-/// A mapping in a process, which windows of one allocation share.
+/// A mapping in a process, which ranges of one allocation share.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapped {
     pub(crate) life: usize,
@@ -124,10 +124,10 @@ pub(crate) struct Mapped {
     pub(crate) who: (i32, bool, bool),
     /// Of VMM memory, once it is mapped.
     pub(crate) room: Option<Room>,
-    /// The offering whose other windows find it; nobody's of a pool, of several pieces, or
+    /// The allocation export whose other ranges find it; nobody's of a pool, of several pieces, or
     /// in a place.
     pub(crate) found_by: Option<usize>,
-    /// Windows that use it.
+    /// Ranges that use it.
     pub(crate) uses: usize,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct Place {
     pub(crate) is_dropped: bool,
 }
 
-/// By what a window is seen.
+/// By what a range is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// By its own process's pointer.
@@ -173,7 +173,7 @@ pub(crate) struct Mapping {
     pub(crate) export: usize,
     pub(crate) seen: Seen,
     pub(crate) address: u64,
-    /// Of its first allocation, as far as the window says.
+    /// Of its first allocation, as far as the range says.
     pub(crate) base: u64,
     pub(crate) is_dropped: bool,
 }
@@ -181,9 +181,9 @@ pub(crate) struct Mapping {
 /// A rule that is broken on purpose, to see that it is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// Dropped offers are taken for good.
-    WithdrawnOffersServe,
-    /// Freed `cuMemAlloc` memory on offer is taken for good.
+    /// Dropped exports are taken for good.
+    RevokedExportsServe,
+    /// Freed `cuMemAlloc` memory that is exported is taken for good.
     FreedMemoryServes,
     /// What is written through a mapping is seen by nobody else.
     WritesStayPrivate,
@@ -196,7 +196,7 @@ pub(crate) struct Model {
     /// Who sits where.
     pub(crate) seats: [usize; PROCESSES],
     pub(crate) buffers: Vec<Buffer>,
-    pub(crate) offerings: Vec<Offering>,
+    pub(crate) allocation_exports: Vec<AllocationExport>,
     pub(crate) exports: Vec<Export>,
     pub(crate) mapped: Vec<Mapped>,
     pub(crate) mappings: Vec<Mapping>,
@@ -211,7 +211,7 @@ impl Model {
             lives: Vec::new(),
             seats: [0; PROCESSES],
             buffers: Vec::new(),
-            offerings: Vec::new(),
+            allocation_exports: Vec::new(),
             exports: Vec::new(),
             mapped: Vec::new(),
             mappings: Vec::new(),
@@ -265,7 +265,7 @@ impl Model {
         (0..self.places.len()).filter(is_there).collect()
     }
 
-    /// Bytes that a window's allocations take.
+    /// Bytes that a range's allocations take.
     pub(crate) fn mapped_size(&self, export: usize) -> usize {
         let Export {
             buffer, start, len, ..
@@ -294,8 +294,8 @@ impl Model {
             .collect()
     }
 
-    /// The offerings of a window, one a piece: live ones, else new ones.
-    pub(crate) fn offer(
+    /// The allocation exports of a range, one a piece: live ones, else new ones.
+    pub(crate) fn export(
         &mut self,
         buffer: usize,
         (start, len): (usize, usize),
@@ -304,16 +304,16 @@ impl Model {
         let life = self.buffers[buffer].life;
         let mut types = asked.to_vec();
         types.sort_by_key(|handle_type| handle_type.name());
-        let mut offerings = Vec::new();
+        let mut allocation_exports = Vec::new();
         for piece in self.buffers[buffer].pieces(start, len) {
-            let wanted = |offering: &Offering| {
-                offering.uses > 0
-                    && (offering.life, offering.buffer, offering.piece) == (life, buffer, piece)
-                    && offering.generation == self.lives[life].generation
-                    && offering.types == types
+            let wanted = |allocation_export: &AllocationExport| {
+                allocation_export.uses > 0
+                    && (allocation_export.life, allocation_export.buffer, allocation_export.piece) == (life, buffer, piece)
+                    && allocation_export.generation == self.lives[life].generation
+                    && allocation_export.types == types
             };
-            let at = self.offerings.iter().position(wanted).unwrap_or_else(|| {
-                self.offerings.push(Offering {
+            let at = self.allocation_exports.iter().position(wanted).unwrap_or_else(|| {
+                self.allocation_exports.push(AllocationExport {
                     life,
                     generation: self.lives[life].generation,
                     buffer,
@@ -321,20 +321,20 @@ impl Model {
                     types: types.clone(),
                     uses: 0,
                 });
-                self.offerings.len() - 1
+                self.allocation_exports.len() - 1
             });
-            self.offerings[at].uses += 1;
-            offerings.push(at);
+            self.allocation_exports[at].uses += 1;
+            allocation_exports.push(at);
         }
-        offerings
+        allocation_exports
     }
 
     pub(crate) fn drop_export(&mut self, export: usize) {
         if core::mem::replace(&mut self.exports[export].is_dropped, true) {
             return;
         }
-        for offering in self.exports[export].offerings.clone() {
-            self.offerings[offering].uses -= 1;
+        for allocation_export in self.exports[export].allocation_exports.clone() {
+            self.allocation_exports[allocation_export].uses -= 1;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the owner of memory does: allocates, writes, offers, withdraws, frees.
+//! What the owner of memory does: allocates, writes, exports, revokes, frees.
 
 use crate::model::{Buffer, Export, Form, PIECE, REGION};
 use crate::play::{Done, Play, b, deviation, pattern, words};
@@ -10,8 +10,8 @@ use gpuipc_tests::{from_hex, handle_of};
 /// Buffers of one process at a time.
 const MOST_BUFFERS: usize = 5;
 
-/// A window of a region.
-const fn window(start: usize, len: usize) -> (usize, usize) {
+/// A range of a region.
+const fn range(start: usize, len: usize) -> (usize, usize) {
     let start = start % REGION;
     (start, 1 + len % (REGION - start))
 }
@@ -97,12 +97,12 @@ impl Play<'_> {
         asked: &[HandleType],
         on_demand: bool,
     ) -> Done {
-        let (start, len) = window(start, len);
+        let (start, len) = range(start, len);
         let Buffer { life, id, at, .. } = self.model.buffers[buffer];
         let from = at + start;
         let options = words(asked) + if on_demand { " on-demand" } else { "" };
-        let window = format!("[{from}..{})", from + len);
-        self.say(life, &format!("export {} {window}{options}", b(buffer)));
+        let range = format!("[{from}..{})", from + len);
+        self.say(life, &format!("export {} {range}{options}", b(buffer)));
         let answer = self.ask(life, &format!("export {id} {from} {len}{options}"));
         self.model.lives[life].has_ipc = true;
         if self.model.types_of(buffer, asked).is_empty() {
@@ -117,9 +117,9 @@ impl Play<'_> {
             Some((id.parse().ok()?, handles))
         });
         let Some((id, handles)) = found else {
-            return deviation("an offer", answer);
+            return deviation("an export", answer);
         };
-        self.offered(buffer, (start, len), asked, (id, None, handles))
+        self.exported(buffer, (start, len), asked, (id, None, handles))
     }
 
     /// The same as registered memory.
@@ -129,7 +129,7 @@ impl Play<'_> {
         (start, len): (usize, usize),
         how: Registered,
     ) -> Done {
-        let (start, len) = window(start, len);
+        let (start, len) = range(start, len);
         let Buffer {
             life, address, at, ..
         } = self.model.buffers[buffer];
@@ -156,13 +156,13 @@ impl Play<'_> {
             Some((id.parse().ok()?, Some(Form { hex, transports }), handles))
         });
         match found {
-            Some(found) => self.offered(buffer, (start, len), &[], found),
+            Some(found) => self.exported(buffer, (start, len), &[], found),
             None => deviation("registered memory", answer),
         }
     }
 
-    /// Notes an offer, and looks at its handles.
-    fn offered(
+    /// Notes an export, and looks at its handles.
+    fn exported(
         &mut self,
         buffer: usize,
         (start, len): (usize, usize),
@@ -172,8 +172,8 @@ impl Play<'_> {
         let number = self.model.exports.len();
         self.result(&format!(" -> O{}", number + 1));
         let types = self.model.types_of(buffer, asked);
-        let offerings = self.model.offer(buffer, (start, len), asked);
-        let pieces = offerings.len();
+        let allocation_exports = self.model.export(buffer, (start, len), asked);
+        let pieces = allocation_exports.len();
         self.model.exports.push(Export {
             id,
             registered,
@@ -181,7 +181,7 @@ impl Play<'_> {
             start,
             len,
             types,
-            offerings,
+            allocation_exports,
             is_dropped: false,
             handles,
         });
@@ -204,13 +204,13 @@ impl Play<'_> {
         Ok(())
     }
 
-    pub(crate) fn drop_offer(&mut self, export: usize) -> Done {
+    pub(crate) fn drop_export(&mut self, export: usize) -> Done {
         let life = self.model.life_of_export(export);
         self.say(life, &format!("drop O{}", export + 1));
         let Export { id, registered, .. } = &self.model.exports[export];
         let what = match registered {
             Some(_) => "registered",
-            None => "offer",
+            None => "export",
         };
         let line = format!("drop {what} {id}");
         self.ok(life, &line)?;

@@ -104,9 +104,9 @@ impl Play<'_> {
                 }),
             Step::Import {
                 process,
-                offer,
+                export,
                 options,
-            } => match newest(self.model.exports.len(), *offer) {
+            } => match newest(self.model.exports.len(), *export) {
                 Some(export) => self.import(process % PROCESSES, export, options),
                 None => Ok(()),
             },
@@ -133,11 +133,11 @@ impl Play<'_> {
                     None => Ok(()),
                 }
             }
-            Step::DropOffer { offer } => {
+            Step::DropExport { export } => {
                 let is_live = |export: &usize| !self.model.exports[*export].is_dropped;
                 let live: Vec<_> = (0..self.model.exports.len()).filter(is_live).collect();
-                match newest(live.len(), *offer) {
-                    Some(at) => self.drop_offer(live[at]),
+                match newest(live.len(), *export) {
+                    Some(at) => self.drop_export(live[at]),
                     None => Ok(()),
                 }
             }
@@ -179,7 +179,7 @@ impl Play<'_> {
 
     pub(crate) fn ask(&mut self, life: usize, line: &str) -> String {
         let seat = self.model.lives[life].seat;
-        self.ground.peer(seat).ask(line)
+        self.ground.child(seat).ask(line)
     }
 
     /// The rest of an answer that must begin with `ok`.
@@ -201,7 +201,7 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| pattern_byte(seed, at)).collect()
 }
 
-/// `types=` as an option of the peer, if there are some.
+/// `types=` as an option of the child, if there are some.
 pub(crate) fn words(types: &[HandleType]) -> String {
     let names: Vec<&str> = types.iter().map(|handle_type| handle_type.name()).collect();
     if names.is_empty() {

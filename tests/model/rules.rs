@@ -16,7 +16,7 @@ const ORDER: [HandleType; 3] = [
 pub(crate) enum Expected {
     /// The process's own pointer.
     Own,
-    /// What another window has mapped already.
+    /// What another range has mapped already.
     Found(usize),
     New(Mapped),
     /// One of these statuses.
@@ -24,11 +24,11 @@ pub(crate) enum Expected {
 }
 
 const GONE: &str = "EXPORTER_GONE";
-const WITHDRAWN: &str = "OFFER_WITHDRAWN";
+const REVOKED: &str = "EXPORT_REVOKED";
 const NONE_WORKED: &str = "NO_TYPE_WORKED";
 
 /// What one type, or one way, comes to.
-type Way = Result<(), Vec<&'static str>>;
+type Outcome = Result<(), Vec<&'static str>>;
 
 impl Model {
     /// What an import of an export's handles must come to in a process.
@@ -57,12 +57,12 @@ impl Model {
             .filter(|wanted_type| wanted.types.contains(wanted_type))
             .copied()
             .collect();
-        let found_by = match wanted.offerings.as_slice() {
+        let found_by = match wanted.allocation_exports.as_slice() {
             [one] if buffer.is_vmm() && room.is_none() => Some(*one),
             _ => None,
         };
-        if let Some(offering) = found_by
-            && let Some(found) = self.found(life, offering, &order, options)
+        if let Some(allocation_export) = found_by
+            && let Some(found) = self.found(life, allocation_export, &order, options)
         {
             return Expected::Found(found);
         }
@@ -91,12 +91,12 @@ impl Model {
         Expected::Refused(telling(&told))
     }
 
-    /// The mapping that another window of the same VMM allocation has made: it serves
-    /// whatever became of the offer.
+    /// The mapping that another range of the same VMM allocation has made: it serves
+    /// whatever became of the export.
     fn found(
         &self,
         life: usize,
-        offering: usize,
+        allocation_export: usize,
         order: &[HandleType],
         options: &Options,
     ) -> Option<usize> {
@@ -104,22 +104,22 @@ impl Model {
             let mut before = order.iter().take_while(|wanted| **wanted != mapped.used);
             mapped.uses > 0
                 && mapped.life == life
-                && mapped.found_by == Some(offering)
+                && mapped.found_by == Some(allocation_export)
                 && mapped.read_only == options.read_only
-                && mapped.who == who(options, &self.buffers[self.offerings[offering].buffer])
+                && mapped.who == who(options, &self.buffers[self.allocation_exports[allocation_export].buffer])
                 && order.contains(&mapped.used)
                 && before.all(|wanted| mapped.failed.contains(wanted))
         })
     }
 
-    /// In the exporting process: what is on offer, and not freed, for whom access can be
+    /// In the exporting process: what is exported, and not freed, for whom access can be
     /// given to it where it is.
-    fn own(&self, export: usize, options: &Options, room: Option<Room>) -> Way {
+    fn own(&self, export: usize, options: &Options, room: Option<Room>) -> Outcome {
         let wanted = &self.exports[export];
         let buffer = &self.buffers[wanted.buffer];
-        for offering in &wanted.offerings {
-            if self.offerings[*offering].uses == 0 {
-                return Err(vec![WITHDRAWN]);
+        for allocation_export in &wanted.allocation_exports {
+            if self.allocation_exports[*allocation_export].uses == 0 {
+                return Err(vec![REVOKED]);
             }
             if self.buffers[wanted.buffer].is_freed {
                 return Err(vec![NONE_WORKED]);
@@ -141,7 +141,7 @@ impl Model {
         export: usize,
         options: &Options,
         room: Option<Room>,
-    ) -> Way {
+    ) -> Outcome {
         let buffer = &self.buffers[self.exports[export].buffer];
         if room.is_some() && !buffer.is_vmm() {
             return Err(vec![NONE_WORKED]);
@@ -171,7 +171,7 @@ impl Model {
             && !others.any(|mapped| mapped.room.is_some_and(overlaps))
     }
 
-    fn by_type(&self, used: HandleType, life: usize, export: usize, options: &Options) -> Way {
+    fn by_type(&self, used: HandleType, life: usize, export: usize, options: &Options) -> Outcome {
         let wanted = &self.exports[export];
         let buffer = &self.buffers[wanted.buffer];
         match used {
@@ -180,15 +180,15 @@ impl Model {
             HandleType::RuntimeIpc if options.more => Err(vec![NONE_WORKED]),
             HandleType::RuntimeIpc => self.legacy(export, buffer),
             HandleType::PosixFd if buffer.is_pooled() => self.pooled(life, export, buffer),
-            // The offer keeps the memory, whatever its owner frees.
-            HandleType::PosixFd => self.on_offer(export),
+            // The export keeps the memory, whatever its owner frees.
+            HandleType::PosixFd => self.by_fd(export),
             // The bytes lead to the memory as long as its owner has it: in a
-            // buffer, or on any offer of it. Nobody is asked.
+            // buffer, or on any export of it. Nobody is asked.
             HandleType::Fabric => {
-                let of_buffer = |offering: &&crate::model::Offering| {
-                    offering.uses > 0 && offering.buffer == wanted.buffer
+                let of_buffer = |allocation_export: &&crate::model::AllocationExport| {
+                    allocation_export.uses > 0 && allocation_export.buffer == wanted.buffer
                 };
-                let is_kept = self.offerings.iter().any(|offering| of_buffer(&offering));
+                let is_kept = self.allocation_exports.iter().any(|allocation_export| of_buffer(&allocation_export));
                 let is_there = self.lives[buffer.life].lives && (!buffer.is_freed || is_kept);
                 if is_there {
                     Ok(())
@@ -199,42 +199,42 @@ impl Model {
         }
     }
 
-    /// What the exporter's broker says about the offer.
-    fn on_offer(&self, export: usize) -> Way {
-        let offerings = &self.exports[export].offerings;
-        let is_live = |at: &usize| self.offerings[*at].uses > 0;
-        if offerings.iter().all(is_live) {
+    /// What the exporter's broker says about the export.
+    fn by_fd(&self, export: usize) -> Outcome {
+        let allocation_exports = &self.exports[export].allocation_exports;
+        let is_live = |at: &usize| self.allocation_exports[*at].uses > 0;
+        if allocation_exports.iter().all(is_live) {
             return Ok(());
         }
         let (life, generation) = {
-            let first = &self.offerings[offerings[0]];
+            let first = &self.allocation_exports[allocation_exports[0]];
             (first.life, first.generation)
         };
         let exporter = &self.lives[life];
-        if self.wrong == Some(Wrong::WithdrawnOffersServe) && exporter.lives {
+        if self.wrong == Some(Wrong::RevokedExportsServe) && exporter.lives {
             return Ok(());
         }
-        // A broker lives as long as its `Ipc` or anything that it offers.
+        // A broker lives as long as its `Ipc` or anything that it exports.
         let its_ipc = exporter.has_ipc && exporter.generation == generation;
-        let its_offers = self
-            .offerings
+        let its_exports = self
+            .allocation_exports
             .iter()
             .any(|other| other.uses > 0 && other.life == life && other.generation == generation);
-        if exporter.lives && (its_ipc || its_offers) {
-            Err(vec![WITHDRAWN])
+        if exporter.lives && (its_ipc || its_exports) {
+            Err(vec![REVOKED])
         } else if exporter.lives {
             // It may be in the middle of an answer, and ends after that.
-            Err(vec![GONE, WITHDRAWN])
+            Err(vec![GONE, REVOKED])
         } else {
             Err(vec![GONE])
         }
     }
 
     /// The driver opens what lies there now; the exporter says whether it is what
-    /// was offered.
-    fn legacy(&self, export: usize, buffer: &Buffer) -> Way {
+    /// was exported.
+    fn legacy(&self, export: usize, buffer: &Buffer) -> Outcome {
         let freed_serves = self.wrong == Some(Wrong::FreedMemoryServes);
-        match self.on_offer(export) {
+        match self.by_fd(export) {
             // Dead: the driver itself says so, or the missing broker does.
             Err(told) if !self.lives[buffer.life].lives => Err(told),
             Ok(()) if !buffer.is_freed || freed_serves => Ok(()),
@@ -250,7 +250,7 @@ impl Model {
 
     /// As legacy memory. What this process still maps of freed memory at the same
     /// place of the pool is in the way, if its length is another one.
-    fn pooled(&self, life: usize, export: usize, buffer: &Buffer) -> Way {
+    fn pooled(&self, life: usize, export: usize, buffer: &Buffer) -> Outcome {
         let is_in_the_way = self.mappings.iter().any(|mapping| {
             let of = &self.buffers[self.exports[mapping.export].buffer];
             !mapping.is_dropped
@@ -260,7 +260,7 @@ impl Model {
                 && (of.pool, of.address) == (buffer.pool, buffer.address)
                 && of.len != buffer.len
         });
-        match self.on_offer(export) {
+        match self.by_fd(export) {
             Ok(()) if buffer.is_freed || is_in_the_way => Err(vec![NONE_WORKED]),
             Ok(()) => Ok(()),
             Err(mut told) => {
@@ -275,15 +275,15 @@ impl Model {
     /// Whether a mapping shows what the model says. What holds no reference shows
     /// the memory only as long as its owner has it; after that nothing is promised.
     /// The own process's registered memory is a bare pointer, by which nobody copies; what
-    /// it imported of its own is copied as long as the offer keeps it.
+    /// it imported of its own is copied as long as the export keeps it.
     pub(crate) fn is_promised(&self, mapping: usize) -> bool {
         let mapping = &self.mappings[mapping];
         let export = &self.exports[mapping.export];
         let buffer = &self.buffers[export.buffer];
         let is_own = mapping.seen == Seen::Own;
-        let is_live = |at: &usize| self.offerings[*at].uses > 0;
+        let is_live = |at: &usize| self.allocation_exports[*at].uses > 0;
         if is_own {
-            let is_kept = buffer.is_vmm() && export.offerings.iter().all(is_live);
+            let is_kept = buffer.is_vmm() && export.allocation_exports.iter().all(is_live);
             return export.registered.is_none() && is_kept;
         }
         buffer.is_vmm() || !buffer.is_freed
@@ -316,7 +316,7 @@ fn who(options: &Options, buffer: &Buffer) -> (i32, bool, bool) {
 /// What the whole import may say, where each type that was tried says one of some
 /// statuses: the exporter's end before its no, and that before everything else.
 fn telling(told: &[Vec<&'static str>]) -> Vec<&'static str> {
-    let rank = |status: &str| [GONE, WITHDRAWN].iter().position(|told| *told == status);
+    let rank = |status: &str| [GONE, REVOKED].iter().position(|told| *told == status);
     let first = |a: &'static str, b: &'static str| match (rank(a), rank(b)) {
         (Some(of_a), Some(of_b)) if of_b < of_a => b,
         (None, Some(_)) => b,
@@ -332,7 +332,7 @@ fn telling(told: &[Vec<&'static str>]) -> Vec<&'static str> {
     all
 }
 
-/// The peer's name for a kind of memory.
+/// The child's name for a kind of memory.
 pub(crate) const fn memory(kind: Kind) -> &'static str {
     match kind {
         Kind::VmmFd => "vmm-fd",

@@ -127,7 +127,7 @@ fn simplify(step: &mut Step, nth: usize) -> bool {
 /// What a step names first.
 fn number(step: &mut Step) -> Option<&mut usize> {
     match step {
-        Step::Import { offer, .. } | Step::DropOffer { offer } => Some(offer),
+        Step::Import { export, .. } | Step::DropExport { export } => Some(export),
         Step::Write { buffer, .. } | Step::Export { buffer, .. } | Step::Free { buffer } => {
             Some(buffer)
         }

@@ -36,7 +36,7 @@ pub(crate) enum Registered {
     WithTransport,
 }
 
-/// One step. `process`, `buffer`, `offer`, `mapping` and `place` are taken modulo.
+/// One step. `process`, `buffer`, `export`, `mapping` and `place` are taken modulo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Alloc {
@@ -58,10 +58,10 @@ pub(crate) enum Step {
         on_demand: bool,
         registered: Option<Registered>,
     },
-    /// `offer` counts all that were ever made.
+    /// `export` counts all that were ever made.
     Import {
         process: usize,
-        offer: usize,
+        export: usize,
         options: Options,
     },
     Read {
@@ -71,7 +71,7 @@ pub(crate) enum Step {
         mapping: usize,
         seed: u64,
     },
-    /// Which is refused: imported memory is its owner's to offer.
+    /// Which is refused: imported memory is its owner's to export.
     ExportMapping {
         mapping: usize,
     },
@@ -89,8 +89,8 @@ pub(crate) enum Step {
     DropPlace {
         place: usize,
     },
-    DropOffer {
-        offer: usize,
+    DropExport {
+        export: usize,
     },
     Free {
         buffer: usize,
@@ -227,9 +227,9 @@ fn export() -> impl Strategy<Value = Step> {
 }
 
 fn import() -> impl Strategy<Value = Step> {
-    (process(), 0..8_usize, options()).prop_map(|(process, offer, options)| Step::Import {
+    (process(), 0..8_usize, options()).prop_map(|(process, export, options)| Step::Import {
         process,
-        offer,
+        export,
         options,
     })
 }
@@ -249,7 +249,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => object().prop_map(|mapping| Step::Unmap { mapping }),
         4 => process().prop_map(|process| Step::Reserve { process }),
         2 => object().prop_map(|place| Step::DropPlace { place }),
-        7 => object().prop_map(|offer| Step::DropOffer { offer }),
+        7 => object().prop_map(|export| Step::DropExport { export }),
         6 => object().prop_map(|buffer| Step::Free { buffer }),
         2 => process().prop_map(|process| Step::DropIpc { process }),
         2 => process().prop_map(|process| Step::CloseIdle { process }),
@@ -258,7 +258,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Scripts that begin with some memory on offer, and have up to `most` steps then.
+/// Scripts that begin with some memory exported, and have up to `most` steps then.
 pub(crate) fn case(most: usize) -> impl Strategy<Value = Case> {
     use proptest::collection::vec;
     let steps = (

@@ -10,7 +10,7 @@ mod slots;
 mod teardown;
 mod unavailable;
 
-use gpuipc_tests::{Peer, Refused, Scratch};
+use gpuipc_tests::{TestChild, Refused, Scratch};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -18,13 +18,13 @@ use std::process::Command;
 use std::sync::Arc;
 
 /// The helper program.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_peer");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_child");
 /// The granularity, and the size of most objects.
 const LEN: u64 = 2 << 20;
 
 /// Members with a GPU each, and a socket between every two of them.
 struct Group {
-    members: Vec<Peer>,
+    members: Vec<TestChild>,
     scratch: Arc<Scratch>,
     settings: Vec<(String, String)>,
 }
@@ -51,7 +51,7 @@ impl Group {
         let sockets = mesh(size);
         let members = (0..size)
             .map(|rank| {
-                Peer::start_with(PROGRAM, &scratch, |command| {
+                TestChild::start_with(PROGRAM, &scratch, |command| {
                     command
                         .env("GPUIPC_EMULATED_GPUS", size.max(2).to_string())
                         .env("GPUIPC_EMULATED_VISIBLE", rank.to_string())
@@ -95,7 +95,7 @@ impl Group {
 
     /// Memory of each member on its GPU: the buffers.
     fn buffers(&mut self, len: u64) -> Vec<u32> {
-        let alloc = |member: &mut Peer| member.alloc("vmm-fd", len).0;
+        let alloc = |member: &mut TestChild| member.alloc("vmm-fd", len).0;
         self.members.iter_mut().map(alloc).collect()
     }
 
@@ -129,7 +129,7 @@ impl Group {
     }
 
     fn states(&mut self) -> Vec<String> {
-        self.members.iter_mut().map(Peer::state).collect()
+        self.members.iter_mut().map(TestChild::state).collect()
     }
 
     fn return_to(&mut self, before: &[String]) {

@@ -2,7 +2,7 @@
 //! shared in the ordinary way lives on, and nothing leaks.
 
 use crate::{Group, LEN, refused};
-use gpuipc_tests::Peer;
+use gpuipc_tests::TestChild;
 
 /// Of a sick system, an exhausted one, and of one that has none.
 const CODES: [u32; 6] = [401, 802, 1, 800, 801, 2];
@@ -173,7 +173,7 @@ fn memory_that_cannot_be_bound_is_refused_before_the_driver_is_asked() {
         );
         group.members[0].ok(&format!("mc-drop {created}"));
     }
-    let bound = |member: &mut Peer| member.ok("calls cuMulticastBindMem") == "0";
+    let bound = |member: &mut TestChild| member.ok("calls cuMulticastBindMem") == "0";
     assert!(group.members.iter_mut().all(bound));
 }
 
@@ -195,7 +195,7 @@ fn a_handle_of_something_else_is_refused() {
     let forged = gpuipc_tests::forge(&handle, |fields| {
         fields.base_size = 2 * LEN;
         fields.length = 2 * LEN;
-        fields.window.length = 2 * LEN;
+        fields.range.length = 2 * LEN;
     });
     let hex = gpuipc_tests::to_hex(&forged.encode());
     let buffers = group.buffers(LEN);

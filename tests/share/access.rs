@@ -3,13 +3,13 @@
 
 use crate::{PROGRAM, Pair};
 use gpuipc_core::{Attributes, GpuIpcMemHandle};
-use gpuipc_tests::{Peer, Scratch, lacks_a_second_gpu, on_real_gpu, skip, to_hex};
+use gpuipc_tests::{TestChild, Scratch, lacks_a_second_gpu, on_real_gpu, skip, to_hex};
 
 const LEN: u64 = 2 << 20;
 
-/// A peer with settings of the emulated driver.
-fn with(scratch: &Scratch, settings: &[(&str, &str)]) -> Peer {
-    Peer::start_with(PROGRAM, scratch, |command| {
+/// A child with settings of the emulated driver.
+fn with(scratch: &Scratch, settings: &[(&str, &str)]) -> TestChild {
+    TestChild::start_with(PROGRAM, scratch, |command| {
         for (name, value) in settings {
             command.env(name, value);
         }
@@ -23,7 +23,7 @@ const KINDS: [(&str, &str); 3] = [
     ("pool", "PosixFd"),
 ];
 
-fn shared(exporter: &mut Peer, memory: &str) -> GpuIpcMemHandle {
+fn shared(exporter: &mut TestChild, memory: &str) -> GpuIpcMemHandle {
     let (buffer, _) = exporter.alloc(memory, LEN);
     exporter.ok(&format!("fill {buffer} 81"));
     exporter.export(buffer, 0, LEN).1
@@ -91,7 +91,7 @@ fn the_importers_device_and_context_stay_as_they_were() {
 }
 
 #[test]
-fn more_devices_get_access_where_the_type_can() {
+fn access_devices_get_access_where_the_type_can() {
     if lacks_a_second_gpu() {
         return;
     }

@@ -2,7 +2,7 @@
 
 use crate::{Pair, end_race};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, to_hex};
+use gpuipc_tests::{TestChild, to_hex};
 
 const LEN: u64 = 2 << 20;
 const THREADS: u64 = 8;
@@ -21,9 +21,9 @@ const CALLS: [(&str, [&str; 2]); 2] = [
 /// make one than for all else here.
 fn pair() -> Pair {
     let mut pair = Pair::new();
-    for peer in [&mut pair.exporter, &mut pair.importer] {
-        peer.ok("context 0");
-        peer.ok("context none");
+    for child in [&mut pair.exporter, &mut pair.importer] {
+        child.ok("context 0");
+        child.ok("context none");
     }
     pair
 }
@@ -49,22 +49,22 @@ fn milliseconds() -> u64 {
     }
 }
 
-fn calls(peer: &mut Peer, symbols: [&str; 2]) -> [u64; 2] {
+fn calls(child: &mut TestChild, symbols: [&str; 2]) -> [u64; 2] {
     symbols.map(|symbol| {
-        let count = peer.ok(&format!("calls {symbol}"));
+        let count = child.ok(&format!("calls {symbol}"));
         count.parse().expect("a number")
     })
 }
 
-/// Windows of an allocation: the whole, its begin, its end, and some of the middle.
-fn windows(exporter: &mut Peer, buffer: u32) -> Vec<GpuIpcMemHandle> {
+/// Ranges of an allocation: the whole, its begin, its end, and some of the middle.
+fn ranges(exporter: &mut TestChild, buffer: u32) -> Vec<GpuIpcMemHandle> {
     [(0, LEN), (0, 1), (LEN - 100, 100), (4097, 9000)]
         .map(|(offset, len)| exporter.export(buffer, offset, len).1)
         .into()
 }
 
-fn words(windows: &[GpuIpcMemHandle]) -> String {
-    let words: Vec<String> = windows
+fn words(ranges: &[GpuIpcMemHandle]) -> String {
+    let words: Vec<String> = ranges
         .iter()
         .map(|handle| to_hex(&handle.encode()))
         .collect();
@@ -72,7 +72,7 @@ fn words(windows: &[GpuIpcMemHandle]) -> String {
 }
 
 /// Maps and reads once, so that what stays in a process is there.
-fn warm(importer: &mut Peer, handle: &GpuIpcMemHandle) -> String {
+fn warm(importer: &mut TestChild, handle: &GpuIpcMemHandle) -> String {
     let warm = importer.import(handle, "");
     importer.ok(&format!("read {} {SEED} 0", warm.id));
     importer.ok(&format!("drop mapping {}", warm.id));
@@ -80,24 +80,24 @@ fn warm(importer: &mut Peer, handle: &GpuIpcMemHandle) -> String {
 }
 
 /// A round is one mapping, whoever made it, and one unmapping.
-fn one_mapping_a_round(importer: &mut Peer, windows: &[GpuIpcMemHandle], symbols: [&str; 2]) {
+fn one_mapping_a_round(importer: &mut TestChild, ranges: &[GpuIpcMemHandle], symbols: [&str; 2]) {
     let before = calls(importer, symbols);
-    let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(windows));
+    let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(ranges));
     assert_eq!(importer.ok_after_long(&line), "1 1");
     let made = before.map(|before| before + rounds());
     assert_eq!(calls(importer, symbols), made, "{symbols:?}");
 }
 
 #[test]
-fn threads_that_import_windows_of_an_allocation_at_once_make_one_mapping() {
+fn threads_that_import_ranges_of_an_allocation_at_once_make_one_mapping() {
     for (memory, symbols) in CALLS {
         let mut pair = pair();
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         pair.exporter.ok(&format!("fill {buffer} {SEED}"));
-        let windows = windows(&mut pair.exporter, buffer);
-        let before = warm(&mut pair.importer, &windows[0]);
-        one_mapping_a_round(&mut pair.importer, &windows[..1], symbols);
-        one_mapping_a_round(&mut pair.importer, &windows, symbols);
+        let ranges = ranges(&mut pair.exporter, buffer);
+        let before = warm(&mut pair.importer, &ranges[0]);
+        one_mapping_a_round(&mut pair.importer, &ranges[..1], symbols);
+        one_mapping_a_round(&mut pair.importer, &ranges, symbols);
         pair.importer.returns_to(&before);
     }
 }
@@ -111,13 +111,13 @@ fn an_exporter_that_exports_and_drops_the_same_memory_disturbs_no_thread() {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         let (decoy, _) = pair.exporter.alloc("vmm-fd", LEN);
         pair.exporter.ok(&format!("fill {buffer} {SEED}"));
-        // Kept: what comes and goes is another export of the same offer.
-        let windows = windows(&mut pair.exporter, buffer);
-        let before = warm(&mut pair.importer, &windows[0]);
+        // Kept: what comes and goes is another export of the same allocation.
+        let ranges = ranges(&mut pair.exporter, buffer);
+        let before = warm(&mut pair.importer, &ranges[0]);
         let exporter = pair.exporter.state();
         let churn = format!("churn {file} {buffer} {decoy}");
         pair.exporter.send(&churn);
-        one_mapping_a_round(&mut pair.importer, &windows, symbols);
+        one_mapping_a_round(&mut pair.importer, &ranges, symbols);
         end_race(file);
         assert!(pair.exporter.answer(&churn).starts_with("ok "));
         pair.importer.returns_to(&before);
@@ -126,7 +126,7 @@ fn an_exporter_that_exports_and_drops_the_same_memory_disturbs_no_thread() {
 }
 
 #[test]
-fn threads_that_import_what_is_withdrawn_and_offered_anew_see_the_bytes_or_a_refusal() {
+fn threads_that_import_what_is_revoked_and_exported_anew_see_the_bytes_or_a_refusal() {
     for memory in ["vmm-fd", "cuda-malloc"] {
         let mut pair = pair();
         let file = pair.scratch.path().join("handle");
@@ -134,9 +134,9 @@ fn threads_that_import_what_is_withdrawn_and_offered_anew_see_the_bytes_or_a_ref
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         let (decoy, _) = pair.exporter.alloc("vmm-fd", LEN);
         pair.exporter.ok(&format!("fill {buffer} {SEED}"));
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
         let before = warm(&mut pair.importer, &handle);
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         let exporter = pair.exporter.state();
         let churn = format!("churn {file} {buffer} {decoy}");
         pair.exporter.send(&churn);
@@ -188,14 +188,14 @@ fn threads_that_import_memory_of_a_pool_at_once_have_it_at_one_address() {
     let mut pair = pair();
     let (buffer, _) = pair.exporter.alloc("pool", LEN);
     pair.exporter.ok(&format!("fill {buffer} {SEED}"));
-    let windows = windows(&mut pair.exporter, buffer);
-    let before = warm(&mut pair.importer, &windows[0]);
+    let ranges = ranges(&mut pair.exporter, buffer);
+    let before = warm(&mut pair.importer, &ranges[0]);
     let symbols = [
         "cuMemPoolImportFromShareableHandle",
         "cuMemPoolImportPointer",
     ];
     let [pools, pointers] = calls(&mut pair.importer, symbols);
-    let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(&windows));
+    let line = format!("at-once {THREADS} {} {SEED} {}", rounds(), words(&ranges));
     assert_eq!(pair.importer.ok_after_long(&line), "1 1");
     // The pool once a round; each asks for its pointer, which the driver counts.
     let now = calls(&mut pair.importer, symbols);

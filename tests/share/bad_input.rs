@@ -1,4 +1,4 @@
-//! Bad input and dead peers: a typed error each, within the deadline.
+//! Bad input and dead processes: a typed error each, within the deadline.
 
 use crate::Pair;
 use std::time::{Duration, Instant};
@@ -148,16 +148,16 @@ fn a_dead_exporter_is_named_within_the_deadline() {
 }
 
 #[test]
-fn a_withdrawn_offer_is_told_apart_from_a_dead_exporter() {
+fn a_revoked_export_is_told_apart_from_a_dead_exporter() {
     for memory in ["cuda-malloc", "vmm-fd"] {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         let (_, _other) = pair.exporter.export(buffer, 0, LEN);
         let (second, _) = pair.exporter.alloc(memory, LEN);
-        let (offer, handle) = pair.exporter.export(second, 0, LEN);
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        let (export, handle) = pair.exporter.export(second, 0, LEN);
+        pair.exporter.ok(&format!("drop export {export}"));
         let refused = pair.importer.import_refused(&handle, "");
-        assert_eq!(refused.status, "OFFER_WITHDRAWN", "{memory}: {refused:?}");
+        assert_eq!(refused.status, "EXPORT_REVOKED", "{memory}: {refused:?}");
     }
 }
 
@@ -215,7 +215,7 @@ fn memory_of_which_nobody_can_speak_is_mapped_as_unknown_unless_live_is_required
         fields.net_namespace ^= 1;
         if let Some(ticket) = &mut fields.ticket {
             ticket.endpoint.0[3] ^= 1;
-            ticket.ledger = None;
+            ticket.table = None;
         }
     });
     let mem = pair.importer.import(&handle, "");

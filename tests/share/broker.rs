@@ -1,8 +1,8 @@
 //! The broker and whoever takes its place: silent, closing, lying.
 
-use crate::{Pair, peer};
+use crate::{Pair, child};
 use gpuipc_core::{GpuIpcMemHandle, Reply, ReplyStatus, Request};
-use gpuipc_tests::{Peer, forge};
+use gpuipc_tests::{TestChild, forge};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -18,7 +18,7 @@ const LEN: u64 = 2 << 20;
 struct Impostor {
     listener: OwnedFd,
     handle: GpuIpcMemHandle,
-    importer: Peer,
+    importer: TestChild,
     pair: Pair,
 }
 
@@ -33,7 +33,7 @@ impl Impostor {
             if let Some(ticket) = &mut fields.ticket {
                 ticket.endpoint = endpoint;
                 // Nothing to go around the broker by.
-                (ticket.fd, ticket.ledger) = (None, None);
+                (ticket.fd, ticket.table) = (None, None);
             }
         });
         let listener = socket_with(
@@ -50,7 +50,7 @@ impl Impostor {
         )
         .expect("bind");
         listen(&listener, 8).expect("listen");
-        let importer = peer(&pair.scratch);
+        let importer = child(&pair.scratch);
         Self {
             listener,
             handle,
@@ -141,7 +141,7 @@ fn a_broker_that_hangs_up_is_gone_around_by_the_descriptor_s_number() {
     let kept = honest.ticket().expect("a ticket");
     let handle = forge(&impostor.handle, |fields| {
         if let Some(ticket) = &mut fields.ticket {
-            (ticket.fd, ticket.ledger) = (kept.fd, kept.ledger);
+            (ticket.fd, ticket.table) = (kept.fd, kept.table);
         }
     });
     let (listener, importer) = (&impostor.listener, &mut impostor.importer);
@@ -393,22 +393,22 @@ fn two_ipcs_of_one_process_keep_their_brokers_and_policies_apart() {
     );
     assert_ne!(one.endpoint, two.endpoint);
     assert!(!one.token.matches(&two.token));
-    // Neither broker answers for the other's offers.
+    // Neither broker answers for the other's exports.
     let crossed = forge(&first, |fields| {
         if let Some(ticket) = &mut fields.ticket {
             ticket.endpoint = two.endpoint;
-            (ticket.fd, ticket.ledger) = (None, None);
+            (ticket.fd, ticket.table) = (None, None);
         }
     });
     let refused = pair.importer.import_refused(&crossed, "");
-    assert_eq!(refused.attempts, ["PosixFd/broker-request/OfferWithdrawn"]);
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/ExportRevoked"]);
     assert_eq!(pair.importer.import(&first, "").used, "PosixFd");
     assert_eq!(pair.importer.import(&second, "").used, "PosixFd");
     assert_eq!(pair.exporter.import(&second, "").used, "SameProcess");
 }
 
 #[test]
-fn a_type_that_was_not_offered_cannot_be_had_by_asking() {
+fn a_type_that_was_not_exported_cannot_be_had_by_asking() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fabric", LEN);
     let answer = pair

@@ -1,8 +1,8 @@
 //! A stream capture anywhere in a process is not disturbed by the library, and nothing is
 //! lost because of one.
 
-use crate::{Pair, peer};
-use gpuipc_tests::Peer;
+use crate::{Pair, child};
+use gpuipc_tests::TestChild;
 
 const LEN: u64 = 64 << 10;
 
@@ -22,8 +22,8 @@ fn captures() -> impl Iterator<Item = String> {
 }
 
 /// Ends the capture, which gives a graph.
-fn unharmed(peer: &mut Peer, what: &str) {
-    assert_eq!(peer.ok("capture-end"), "CUDA_SUCCESS (0)", "{what}");
+fn unharmed(child: &mut TestChild, what: &str) {
+    assert_eq!(child.ok("capture-end"), "CUDA_SUCCESS (0)", "{what}");
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn everything_an_owner_does_leaves_captures_alone() {
             let (buffer, address) = pair.exporter.alloc(memory, LEN);
             pair.exporter.ok(&format!("fill {buffer} 7"));
             pair.exporter.ok(&format!("check {buffer} 7 0 {LEN}"));
-            let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+            let (export, handle) = pair.exporter.export(buffer, 0, LEN);
             let (again, _) = pair.exporter.export(buffer, 100, 100);
             let registered = pair.exporter.ok(&format!("register {address} {LEN} -"));
             let (registered, _) = registered.split_once(' ').expect("an id");
@@ -46,8 +46,8 @@ fn everything_an_owner_does_leaves_captures_alone() {
             pair.importer.ok(&format!("read {} 7 0", mem.id));
             pair.importer.ok(&format!("drop mapping {}", mem.id));
             pair.exporter.ok(&format!("drop registered {registered}"));
-            pair.exporter.ok(&format!("drop offer {again}"));
-            pair.exporter.ok(&format!("drop offer {offer}"));
+            pair.exporter.ok(&format!("drop export {again}"));
+            pair.exporter.ok(&format!("drop export {export}"));
             pair.exporter.ok(&format!("drop buffer {buffer}"));
             unharmed(&mut pair.exporter, &format!("{capture}, {memory}"));
             assert_eq!(pair.exporter.ok("state"), before, "{capture}, {memory}");
@@ -83,16 +83,16 @@ fn everything_an_importer_does_leaves_captures_alone() {
 fn warm_up(pair: &mut Pair, memory: &str) {
     let (buffer, _) = pair.exporter.alloc(memory, LEN);
     pair.exporter.ok(&format!("fill {buffer} 1"));
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     let mem = pair.importer.import(&handle, "");
     pair.importer.ok(&format!("read {} 1 0", mem.id));
     pair.importer.ok(&format!("drop mapping {}", mem.id));
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     pair.exporter.ok(&format!("drop buffer {buffer}"));
-    for peer in [&mut pair.exporter, &mut pair.importer] {
+    for child in [&mut pair.exporter, &mut pair.importer] {
         for flags in [NON_BLOCKING, BLOCKING] {
-            peer.ok(&format!("capture thread {flags} 0"));
-            unharmed(peer, "nothing done");
+            child.ok(&format!("capture thread {flags} 0"));
+            unharmed(child, "nothing done");
         }
     }
 }
@@ -101,7 +101,7 @@ fn warm_up(pair: &mut Pair, memory: &str) {
 fn a_capture_of_a_peer_that_does_nothing_is_harmed_by_what_the_driver_refuses() {
     // The test's own tools: a capture does not survive a bare cuCtxSynchronize.
     let pair = Pair::new();
-    let mut owner = peer(&pair.scratch);
+    let mut owner = child(&pair.scratch);
     owner.ok("capture here 1 0");
     owner.ok("synchronize");
     assert_eq!(

@@ -174,7 +174,7 @@ fn a_broker_out_of_reach_leads_to_the_next_type() {
         fields.net_namespace ^= 1;
         if let Some(ticket) = &mut fields.ticket {
             ticket.endpoint = Endpoint([0xEE; 16]);
-            (ticket.fd, ticket.ledger) = (None, None);
+            (ticket.fd, ticket.table) = (None, None);
         }
     });
     all.falls_back(
@@ -205,7 +205,7 @@ fn a_refused_token_leads_to_the_next_type() {
         "Fabric",
         &[
             "RuntimeIpc/select/NotAllowed",
-            "PosixFd/broker-request/OfferWithdrawn",
+            "PosixFd/broker-request/ExportRevoked",
         ],
     );
 }
@@ -288,28 +288,28 @@ fn a_full_file_table_is_an_error_and_works_again_afterwards() {
 fn export_survives_each_of_its_types_failing() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fabric", LEN);
-    let (offer, _) = pair.exporter.export(buffer, 0, LEN);
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    let (export, _) = pair.exporter.export(buffer, 0, LEN);
+    pair.exporter.ok(&format!("drop export {export}"));
     let before = pair.exporter.state();
     // The descriptor first, then the fabric handle.
     pair.exporter
         .ok("fail cuMemExportToShareableHandle 1 999 1");
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     assert_eq!(
         handle.types().types().as_slice(),
         [gpuipc_core::HandleType::Fabric]
     );
     assert_eq!(pair.importer.import(&handle, "").used, "Fabric");
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     for code in [800, 801, 1] {
         pair.exporter
             .ok(&format!("fail cuMemExportToShareableHandle 2 {code} 1"));
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
         assert_eq!(
             handle.types().types().as_slice(),
             [gpuipc_core::HandleType::PosixFd]
         );
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
     }
     pair.exporter
         .ok("fail cuMemExportToShareableHandle 1 801 2");

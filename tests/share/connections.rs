@@ -1,11 +1,11 @@
 //! Connections to brokers are kept for the next import, and never in the way.
 
-use crate::{Pair, peer};
+use crate::{Pair, child};
 use gpuipc_core::GpuIpcMemHandle;
 
 const LEN: u64 = 2 << 20;
 
-/// The open sockets in a peer's state.
+/// The open sockets in a child's state.
 fn sockets(state: &str) -> u32 {
     let count = state.split("\"socket:[]\": ").nth(1).unwrap_or("0");
     let digits: String = count.chars().take_while(char::is_ascii_digit).collect();
@@ -65,10 +65,10 @@ fn known(memory: &str) -> (Pair, u32, u32, GpuIpcMemHandle) {
     pair.importer.ok("keep-connections");
     let (buffer, _) = pair.exporter.alloc(memory, LEN);
     pair.exporter.ok(&format!("fill {buffer} 61"));
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     let mem = pair.importer.import(&handle, "");
     pair.importer.ok(&format!("drop mapping {}", mem.id));
-    (pair, buffer, offer, handle)
+    (pair, buffer, export, handle)
 }
 
 #[test]
@@ -121,13 +121,13 @@ fn a_known_exporter_s_broker_is_asked_where_the_kernel_refuses_the_number() {
 }
 
 #[test]
-fn a_known_exporter_s_withdrawn_offer_gives_nothing() {
-    let (mut pair, _, offer, handle) = known("vmm-fd");
-    // Another offer, at the same number and in the same slot of the ledger.
+fn a_known_exporter_s_revoked_export_gives_nothing() {
+    let (mut pair, _, export, handle) = known("vmm-fd");
+    // Another export, at the same number and in the same slot of the export table.
     let (other, _) = pair.exporter.alloc("vmm-fd", LEN);
     let (anchor, _) = pair.exporter.alloc("vmm-fd", LEN);
     pair.exporter.export(anchor, 0, LEN);
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     let (_, next) = pair.exporter.export(other, 0, LEN);
     let number = |handle: &GpuIpcMemHandle| handle.ticket().expect("a ticket").fd;
     assert_eq!(
@@ -136,7 +136,7 @@ fn a_known_exporter_s_withdrawn_offer_gives_nothing() {
         "the test needs the number to be reused"
     );
     let refused = pair.importer.import_refused(&handle, "");
-    assert_eq!(refused.attempts, ["PosixFd/broker-request/OfferWithdrawn"]);
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/ExportRevoked"]);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn connections_to_many_exporters_are_bounded() {
     let mut exporters = Vec::new();
     let before = sockets(&pair.importer.state());
     for _ in 0..12 {
-        let mut exporter = peer(&pair.scratch);
+        let mut exporter = child(&pair.scratch);
         let (buffer, _) = exporter.alloc("vmm-fd", LEN);
         let (_, handle) = exporter.export(buffer, 0, LEN);
         let mem = pair.importer.import(&handle, "");

@@ -1,6 +1,6 @@
 //! Contexts: none is needed, and the caller's stays as it was.
 
-use crate::{Pair, peer};
+use crate::{Pair, child};
 
 const LEN: u64 = 2 << 20;
 
@@ -11,11 +11,11 @@ fn nothing_needs_a_current_context() {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         assert_eq!(pair.exporter.ok("current"), "NoneNone");
         pair.exporter.ok(&format!("fill {buffer} 4"));
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
         let mem = pair.importer.import(&handle, "");
         pair.importer.ok(&format!("read {} 4 0", mem.id));
         pair.importer.ok(&format!("drop mapping {}", mem.id));
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         assert_eq!(pair.exporter.ok("current"), "NoneNone");
         assert_eq!(pair.importer.ok("current"), "NoneNone");
     }
@@ -29,10 +29,10 @@ fn the_caller_s_context_is_as_it_was_on_every_path() {
         pair.exporter.ok(&format!("fill {buffer} 5"));
         pair.exporter.ok("context 1");
         let current = pair.exporter.ok("current");
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
         assert_eq!(pair.exporter.ok("current"), current);
         for (context, device) in [("0", "device=1"), ("1", "device=0"), ("1", "")] {
-            let mut importer = peer(&pair.scratch);
+            let mut importer = child(&pair.scratch);
             importer.ok(&format!("context {context}"));
             let current = importer.ok("current");
             let mem = importer.import(&handle, device);
@@ -45,7 +45,7 @@ fn the_caller_s_context_is_as_it_was_on_every_path() {
             importer.import_refused(&handle, device);
             assert_eq!(importer.ok("current"), current);
         }
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         assert_eq!(pair.exporter.ok("current"), current);
     }
 }
@@ -70,7 +70,7 @@ fn gpus_in_another_order_are_told_by_their_uuid() {
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     for visible in ["1,0", "1"] {
         let mut importer =
-            gpuipc_tests::Peer::start_with(crate::PROGRAM, &pair.scratch, |command| {
+            gpuipc_tests::TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
                 command.env("CUDA_VISIBLE_DEVICES", visible);
             });
         let mem = importer.import(&handle, "");

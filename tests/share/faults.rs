@@ -1,9 +1,9 @@
 //! What goes wrong in the middle of an import of many segments, and between
 //! importers in one process.
 
-use crate::{PROGRAM, peer};
+use crate::{PROGRAM, child};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, on_real_gpu, skip, to_hex};
+use gpuipc_tests::{TestChild, Scratch, on_real_gpu, skip, to_hex};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ const LEN: u64 = PIECES * PIECE;
 /// More than an import takes beside its waits.
 const SLACK: Duration = Duration::from_secs(3);
 
-fn exporter(scratch: &Scratch, options: &str) -> (Peer, Vec<GpuIpcMemHandle>) {
-    let mut exporter = Peer::start_with(PROGRAM, scratch, |command| {
+fn exporter(scratch: &Scratch, options: &str) -> (TestChild, Vec<GpuIpcMemHandle>) {
+    let mut exporter = TestChild::start_with(PROGRAM, scratch, |command| {
         command.env("GPUIPC_EMULATED_GRANULARITY", PIECE.to_string());
     });
     let (buffer, _) = exporter.alloc("segments", LEN);
@@ -25,8 +25,8 @@ fn exporter(scratch: &Scratch, options: &str) -> (Peer, Vec<GpuIpcMemHandle>) {
     (exporter, handles)
 }
 
-fn importer(scratch: &Scratch) -> Peer {
-    Peer::start_with(PROGRAM, scratch, |command| {
+fn importer(scratch: &Scratch) -> TestChild {
+    TestChild::start_with(PROGRAM, scratch, |command| {
         command.env("GPUIPC_EMULATED_GRANULARITY", PIECE.to_string());
     })
 }
@@ -49,7 +49,7 @@ fn segment_of(answer: &str) -> Option<u64> {
 }
 
 /// A warm importer: one that has imported before, and what it holds.
-fn warm(scratch: &Scratch) -> (Peer, String) {
+fn warm(scratch: &Scratch) -> (TestChild, String) {
     let (_exporter, handles) = exporter(scratch, "");
     let mut importer = importer(scratch);
     let mem = importer.import_all(&handles, "");
@@ -129,7 +129,7 @@ fn the_deadline_holds_when_the_exporter_stops_in_the_middle_of_many_segments() {
 #[test]
 fn importers_of_two_pointers_of_one_pool_race_with_their_drops() {
     let scratch = Scratch::new();
-    let mut exporter = peer(&scratch);
+    let mut exporter = child(&scratch);
     let (first, _) = exporter.alloc("pool", LEN);
     let answer = exporter.ok(&format!("alloc-beside {first} {LEN}"));
     let second = answer.split(' ').next().expect("a number");
@@ -137,7 +137,7 @@ fn importers_of_two_pointers_of_one_pool_race_with_their_drops() {
     exporter.ok(&format!("fill {second} 23"));
     let second = second.parse().expect("a number");
     let handles = [first, second].map(|buffer| exporter.export(buffer, 0, LEN).1);
-    let mut importer = Peer::start_with(PROGRAM, &scratch, |command| {
+    let mut importer = TestChild::start_with(PROGRAM, &scratch, |command| {
         // So that others come in the middle of each end.
         command.env(
             "GPUIPC_EMULATED_DELAY",
@@ -183,11 +183,11 @@ fn a_forked_child_s_drops_do_nothing_to_the_importer_s_pools_and_segments() {
 #[test]
 fn a_legacy_mapping_is_closed_though_the_driver_does_not_say_which_context_is_current() {
     let scratch = Scratch::new();
-    let mut exporter = peer(&scratch);
+    let mut exporter = child(&scratch);
     let (buffer, _) = exporter.alloc("cuda-malloc", LEN);
     exporter.ok(&format!("fill {buffer} 25"));
     let (_, handle) = exporter.export(buffer, 0, LEN);
-    let mut importer = peer(&scratch);
+    let mut importer = child(&scratch);
     // Keeps the primary context in use, with which all that is left in it would go.
     importer.alloc("cuda-malloc", 1);
     let warm = importer.import(&handle, "");

@@ -1,7 +1,7 @@
 //! Bytes that lie: a forged handle never leads to a pointer or a descriptor
-//! that was not offered under its token.
+//! that was not exported under its token.
 
-use crate::{Pair, peer};
+use crate::{Pair, child};
 use gpuipc_core::{ProcessId, Token};
 use gpuipc_tests::forge;
 
@@ -20,7 +20,7 @@ fn a_handle_that_names_this_process_gives_nothing_without_the_token() {
         });
         let before = pair.exporter.state();
         let refused = pair.exporter.import_refused(&forged, "");
-        assert_eq!(refused.status, "OFFER_WITHDRAWN", "{memory}");
+        assert_eq!(refused.status, "EXPORT_REVOKED", "{memory}");
         let without = forge(&honest, |fields| {
             fields.ticket = None;
             if fields.posix_fd {
@@ -30,7 +30,7 @@ fn a_handle_that_names_this_process_gives_nothing_without_the_token() {
         });
         assert_eq!(
             pair.exporter.import_refused(&without, "").status,
-            "OFFER_WITHDRAWN",
+            "EXPORT_REVOKED",
             "{memory}"
         );
         pair.exporter.returns_to(&before);
@@ -48,14 +48,14 @@ fn a_handle_of_another_process_that_claims_to_be_this_one_gives_nothing() {
     let forged = forge(&my_handle, |fields| fields.ticket = their_handle.ticket());
     assert_eq!(
         pair.importer.import_refused(&forged, "").status,
-        "OFFER_WITHDRAWN"
+        "EXPORT_REVOKED"
     );
     let forged = forge(&their_handle, |fields| {
         fields.process_id = my_handle.process_id()
     });
     assert_eq!(
         pair.importer.import_refused(&forged, "").status,
-        "OFFER_WITHDRAWN"
+        "EXPORT_REVOKED"
     );
 }
 
@@ -80,7 +80,7 @@ fn a_handle_that_leads_to_this_process_s_own_broker_gives_nothing() {
         });
     });
     let refused = pair.exporter.import_refused(&forged, "");
-    assert_eq!(refused.attempts, ["PosixFd/broker-request/OfferWithdrawn"]);
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/ExportRevoked"]);
     // Another process is never told an address.
     let forged = forge(&honest, |fields| {
         fields.process_id = ProcessId([9; 16]);
@@ -99,7 +99,7 @@ fn a_token_opens_no_other_allocation() {
     let (_, two) = pair.exporter.export(second, 0, LEN);
     let forged = forge(&one, |fields| fields.allocation_id = two.allocation_id());
     let refused = pair.importer.import_refused(&forged, "");
-    assert_eq!(refused.attempts, ["PosixFd/broker-request/OfferWithdrawn"]);
+    assert_eq!(refused.attempts, ["PosixFd/broker-request/ExportRevoked"]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_guessed_token_gets_no_descriptor() {
         let before = pair.importer.state();
         assert_eq!(
             pair.importer.import_refused(&forged, "").status,
-            "OFFER_WITHDRAWN"
+            "EXPORT_REVOKED"
         );
         pair.importer.returns_to(&before);
     }
@@ -176,7 +176,7 @@ fn another_host_s_handle_is_tried_by_fabric_alone() {
     let (buffer, _) = pair.exporter.alloc("cuda-malloc", LEN);
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     let foreign = forge(&handle, |fields| fields.host_id.0[0] ^= 1);
-    let mut fresh = peer(&pair.scratch);
+    let mut fresh = child(&pair.scratch);
     let refused = fresh.import_refused(&foreign, "");
     assert_eq!(refused.status, "OTHER_HOST");
     assert_eq!(fresh.ok("calls cuIpcOpenMemHandle_v2"), "0");

@@ -87,7 +87,7 @@ fn host_memory_of_which_the_driver_does_not_tell_the_piece_is_refused() {
         let answer = pair.exporter.ask(&format!("export {buffer} 0 {LEN}"));
         pair.exporter.ok("no-faults");
         match answer.split(' ').collect::<Vec<_>>()[..] {
-            ["ok", offer, _] => drop(pair.exporter.ok(&format!("drop offer {offer}"))),
+            ["ok", export, _] => drop(pair.exporter.ok(&format!("drop export {export}"))),
             ["err", ..] => refused += 1,
             _ => panic!("use {nth}: {answer}"),
         }

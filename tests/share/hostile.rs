@@ -4,7 +4,7 @@
 
 use crate::Pair;
 use gpuipc_core::{GpuIpcMemHandle, Request, RequestKind, Token};
-use gpuipc_tests::Peer;
+use gpuipc_tests::TestChild;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -163,7 +163,7 @@ fn an_idle_exporter_uses_no_time_and_does_not_wake_up() {
     // A folder of its own: a broker that starts looks whether the others in its
     // folder live, and so wakes them.
     let folder = pair.scratch.path().join("sockets");
-    pair.exporter = Peer::start_with(crate::PROGRAM, &pair.scratch, |command| {
+    pair.exporter = TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
         command.env("GPUIPC_SOCKET_DIR", folder);
     });
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);

@@ -1,6 +1,6 @@
 //! `kill -9` at any moment, of either side.
 
-use crate::{Pair, peer};
+use crate::{Pair, child};
 use std::time::Duration;
 
 const LEN: u64 = 2 << 20;
@@ -28,7 +28,7 @@ fn an_exporter_killed_at_any_moment_leaves_the_importer_a_typed_answer() {
     let (mut mapped, mut gone) = (0, 0);
     for round in 0..rounds() {
         let memory = memories[round as usize % memories.len()];
-        let mut exporter = peer(&pair.scratch);
+        let mut exporter = child(&pair.scratch);
         let (buffer, _) = exporter.alloc(memory, LEN);
         exporter.ok(&format!("fill {buffer} {round}"));
         let (_, handle) = exporter.export(buffer, 0, LEN);
@@ -80,7 +80,7 @@ fn an_importer_killed_at_any_moment_harms_no_exporter() {
     let before = pair.exporter.state();
     for round in 0..rounds() {
         let handle = &handles[round as usize % handles.len()];
-        let mut importer = peer(&pair.scratch);
+        let mut importer = child(&pair.scratch);
         importer.send(&format!(
             "import {}",
             gpuipc_tests::to_hex(&handle.encode())
@@ -100,7 +100,7 @@ fn what_the_killed_leave_behind_is_cleaned_by_the_next_start() {
     let pair = Pair::new();
     let sockets = pair.scratch.path().join("sockets");
     let start = || {
-        gpuipc_tests::Peer::start_with(crate::PROGRAM, &pair.scratch, |command| {
+        gpuipc_tests::TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
             command.env("GPUIPC_SOCKET_DIR", &sockets);
         })
     };

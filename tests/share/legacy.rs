@@ -8,23 +8,23 @@ const LEN: u64 = 2 << 20;
 const OPENS: &str = "calls cuIpcOpenMemHandle_v2";
 
 /// Memory, its export, and its handle.
-fn offered(pair: &mut Pair) -> (u32, u32, GpuIpcMemHandle) {
+fn exported(pair: &mut Pair) -> (u32, u32, GpuIpcMemHandle) {
     let (buffer, _) = pair.exporter.alloc("cuda-malloc", LEN);
     pair.exporter.ok(&format!("fill {buffer} 31"));
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
-    (buffer, offer, handle)
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
+    (buffer, export, handle)
 }
 
 #[test]
 fn other_options_trust_or_exports_share_the_driver_s_open() {
     let mut pair = Pair::new();
-    let (buffer, offer, handle) = offered(&mut pair);
+    let (buffer, export, handle) = exported(&mut pair);
     let first = pair.importer.import(&handle, "");
     let live = pair.importer.import(&handle, "live");
     let hex = to_hex(&handle.encode());
     let answer = pair.importer.ok(&format!("import-trusting-all {hex}"));
     let (trusting, _) = answer.split_once(' ').expect("two words");
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     let (_, anew) = pair.exporter.export(buffer, 0, LEN);
     assert_ne!(anew.ticket(), handle.ticket());
     let anew = pair.importer.import(&anew, "");
@@ -42,7 +42,7 @@ fn other_options_trust_or_exports_share_the_driver_s_open() {
 #[test]
 fn what_another_user_of_the_driver_has_open_is_tried_again_until_the_deadline() {
     let mut pair = Pair::new();
-    let (_, _, handle) = offered(&mut pair);
+    let (_, _, handle) = exported(&mut pair);
     pair.importer.ok("fail cuIpcOpenMemHandle_v2 1 208 5");
     let mem = pair.importer.import(&handle, "");
     pair.importer.ok(&format!("read {} 31 0", mem.id));
@@ -68,7 +68,7 @@ fn what_another_user_of_the_driver_has_open_is_tried_again_until_the_deadline() 
 #[test]
 fn an_exporter_that_the_driver_calls_gone_is_asked() {
     let mut pair = Pair::new();
-    let (buffer, offer, handle) = offered(&mut pair);
+    let (buffer, export, handle) = exported(&mut pair);
     let reason_of = |pair: &mut Pair| {
         pair.importer.ok("fail cuIpcOpenMemHandle_v2 1 400 1");
         let refused = pair.importer.import_refused(&handle, "");
@@ -80,7 +80,7 @@ fn an_exporter_that_the_driver_calls_gone_is_asked() {
         reason_of(&mut pair),
         "RuntimeIpc/cuIpcOpenMemHandle/StaleMemory"
     );
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     pair.exporter.ok("drop-ipc");
     pair.exporter.kill();
     assert_eq!(

@@ -1,13 +1,13 @@
 //! Who may go first, and what is left then.
 
-use crate::{PROGRAM, Pair, end_race, peer};
-use gpuipc_tests::{Peer, Scratch, on_real_gpu, skip, to_hex};
+use crate::{PROGRAM, Pair, end_race, child};
+use gpuipc_tests::{TestChild, Scratch, on_real_gpu, skip, to_hex};
 use std::time::{Duration, Instant};
 
 const LEN: u64 = 2 << 20;
 
 #[test]
-fn a_live_offer_keeps_vmm_memory_whatever_its_owner_frees() {
+fn a_live_export_keeps_vmm_memory_whatever_its_owner_frees() {
     for types in ["types=PosixFd", "types=Fabric"] {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc("vmm-fabric", LEN);
@@ -38,7 +38,7 @@ fn an_importer_that_is_killed_harms_nobody() {
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     pair.importer.import(&handle, "");
     pair.importer.kill();
-    let mut another = peer(&pair.scratch);
+    let mut another = child(&pair.scratch);
     let mem = another.import(&handle, "");
     another.ok(&format!("read {} 13 0", mem.id));
 }
@@ -59,15 +59,15 @@ fn a_mapping_may_be_dropped_by_another_thread() {
 }
 
 #[test]
-fn an_offer_outlives_the_ipc_that_made_it() {
+fn an_export_outlives_the_ipc_that_made_it() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     pair.exporter.ok("drop-ipc");
     let mem = pair.importer.import(&handle, "");
     assert_eq!(mem.used, "PosixFd");
     pair.importer.ok(&format!("drop mapping {}", mem.id));
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     assert_eq!(
         pair.importer.import_refused(&handle, "").status,
         "EXPORTER_GONE"
@@ -78,16 +78,16 @@ fn an_offer_outlives_the_ipc_that_made_it() {
 fn pair_with_slow(delay: &str) -> Pair {
     let scratch = Scratch::new();
     Pair {
-        exporter: Peer::start_with(PROGRAM, &scratch, |command| {
+        exporter: TestChild::start_with(PROGRAM, &scratch, |command| {
             command.env("GPUIPC_EMULATED_DELAY", delay);
         }),
-        importer: peer(&scratch),
+        importer: child(&scratch),
         scratch,
     }
 }
 
 #[test]
-fn an_offer_has_ended_when_its_drop_returns_whatever_the_broker_is_doing() {
+fn an_export_has_ended_when_its_drop_returns_whatever_the_broker_is_doing() {
     if on_real_gpu() {
         return skip("needs a slow driver");
     }
@@ -97,23 +97,23 @@ fn an_offer_has_ended_when_its_drop_returns_whatever_the_broker_is_doing() {
         mut importer,
     } = pair_with_slow("cuPointerGetAttribute@*=200");
     let (buffer, _) = exporter.alloc("cuda-malloc", LEN);
-    let (offer, handle) = exporter.export(buffer, 0, LEN);
+    let (export, handle) = exporter.export(buffer, 0, LEN);
     // The broker is asked whether the memory is unchanged, and asks the driver.
     importer.send(&format!("import {}", to_hex(&handle.encode())));
     std::thread::sleep(Duration::from_millis(100));
-    exporter.ok(&format!("drop offer {offer}"));
+    exporter.ok(&format!("drop export {export}"));
     let refused = exporter.import_refused(&handle, "");
-    assert_eq!(refused.status, "OFFER_WITHDRAWN", "{}", refused.text);
+    assert_eq!(refused.status, "EXPORT_REVOKED", "{}", refused.text);
     // Who asked before the drop is answered as of then.
     let answer = importer.answer("the import");
     assert!(
-        answer.starts_with("ok ") || answer.contains(" OFFER_WITHDRAWN "),
+        answer.starts_with("ok ") || answer.contains(" EXPORT_REVOKED "),
         "{answer}"
     );
 }
 
 /// Asks for an import, and returns when the exporter's broker is making the descriptor.
-fn send_import(importer: &mut Peer, exporter: &mut Peer, import: &str) {
+fn send_import(importer: &mut TestChild, exporter: &mut TestChild, import: &str) {
     const MADE: &str = "calls cuMemExportToShareableHandle";
     let made = exporter.ok(MADE);
     importer.send(import);
@@ -124,15 +124,15 @@ fn send_import(importer: &mut Peer, exporter: &mut Peer, import: &str) {
     }
 }
 
-/// The driver's references to allocations, in a peer.
-fn references(peer: &mut Peer) -> String {
-    let state = peer.state();
+/// The driver's references to allocations, in a child.
+fn references(child: &mut TestChild) -> String {
+    let state = child.state();
     let (_, behind) = state.split_once(" handles ").expect("a count");
     behind.split(' ').next().expect("a number").to_owned()
 }
 
 #[test]
-fn an_offer_s_drop_does_not_wait_for_ever_for_a_driver_that_hangs() {
+fn an_export_s_drop_does_not_wait_for_ever_for_a_driver_that_hangs() {
     if on_real_gpu() {
         return skip("needs a slow driver");
     }
@@ -142,23 +142,23 @@ fn an_offer_s_drop_does_not_wait_for_ever_for_a_driver_that_hangs() {
         mut importer,
     } = pair_with_slow("cuMemExportToShareableHandle@*=10000");
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-    let (offer, handles) = exporter.export_all(buffer, 0, LEN, "on-demand");
-    let offered = references(&mut exporter);
+    let (export, handles) = exporter.export_all(buffer, 0, LEN, "on-demand");
+    let exported = references(&mut exporter);
     let import = format!("import {} timeout=30000", to_hex(&handles[0].encode()));
     send_import(&mut importer, &mut exporter, &import);
-    exporter.ok(&format!("drop offer {offer}"));
+    exporter.ok(&format!("drop export {export}"));
     // The broker is still in the call, and has the reference, which nobody releases then.
-    assert_eq!(references(&mut exporter), offered);
+    assert_eq!(references(&mut exporter), exported);
     let refused = exporter.import_refused(&handles[0], "");
-    assert_eq!(refused.status, "OFFER_WITHDRAWN", "{}", refused.text);
+    assert_eq!(refused.status, "EXPORT_REVOKED", "{}", refused.text);
     let answer = importer.answer(&import);
     assert!(answer.starts_with("ok "), "{answer}");
     exporter.ok(&format!("drop buffer {buffer}"));
-    assert_eq!(references(&mut exporter), offered);
+    assert_eq!(references(&mut exporter), exported);
 }
 
 #[test]
-fn an_offer_s_drop_releases_the_driver_s_reference_though_the_broker_uses_it() {
+fn an_export_s_drop_releases_the_driver_s_reference_though_the_broker_uses_it() {
     if on_real_gpu() {
         return skip("needs a slow driver");
     }
@@ -169,27 +169,27 @@ fn an_offer_s_drop_releases_the_driver_s_reference_though_the_broker_uses_it() {
     } = pair_with_slow("cuMemExportToShareableHandle@*=300");
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let before = references(&mut exporter);
-    let (offer, handles) = exporter.export_all(buffer, 0, LEN, "on-demand");
+    let (export, handles) = exporter.export_all(buffer, 0, LEN, "on-demand");
     assert_ne!(references(&mut exporter), before, "no reference is kept");
     let import = format!("import {}", to_hex(&handles[0].encode()));
     send_import(&mut importer, &mut exporter, &import);
-    exporter.ok(&format!("drop offer {offer}"));
+    exporter.ok(&format!("drop export {export}"));
     assert_eq!(references(&mut exporter), before);
     let answer = importer.answer(&import);
     assert!(answer.starts_with("ok "), "{answer}");
 }
 
 #[test]
-fn memory_may_be_unmapped_as_soon_as_its_offer_has_ended_whoever_is_asking() {
+fn memory_may_be_unmapped_as_soon_as_its_export_has_ended_whoever_is_asking() {
     let scratch = Scratch::new();
-    let mut exporter = peer(&scratch);
+    let mut exporter = child(&scratch);
     let file = scratch.path().join("handle");
     let file = file.to_str().expect("a plain path");
     // CUDA takes seconds to start in each process.
     let milliseconds = if on_real_gpu() { 20_000 } else { 3000 };
     let fleeting = format!("fleeting {file} 96");
     let chase = format!("chase {file} 96 {milliseconds} 1");
-    let mut importers = [(); 2].map(|()| peer(&scratch));
+    let mut importers = [(); 2].map(|()| child(&scratch));
     // For its own copies.
     exporter.ok("context 0");
     exporter.send(&fleeting);
@@ -211,14 +211,14 @@ fn memory_may_be_unmapped_as_soon_as_its_offer_has_ended_whoever_is_asking() {
 }
 
 #[test]
-fn the_last_offer_and_ipc_end_the_broker_and_its_names() {
+fn the_last_export_and_ipc_end_the_broker_and_its_names() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     let before = pair.exporter.state();
     for _ in 0..20 {
-        let (offer, _) = pair.exporter.export(buffer, 0, LEN);
+        let (export, _) = pair.exporter.export(buffer, 0, LEN);
         pair.exporter.ok("drop-ipc");
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         pair.exporter.returns_to(&before);
     }
 }
@@ -266,27 +266,27 @@ fn a_dead_exporter_is_seen_behind_a_forked_child_that_lives_on() {
 }
 
 #[test]
-fn a_spare_descriptor_goes_with_its_ipc_and_is_missed_by_nobody() {
+fn a_keepalive_descriptor_goes_with_its_ipc_and_is_missed_by_nobody() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     let before = pair.exporter.state();
-    pair.exporter.ok("spare-ipc");
+    pair.exporter.ok("keepalive-ipc");
     assert_ne!(pair.exporter.state(), before);
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     let mem = pair.importer.import(&handle, "");
     pair.importer.ok(&format!("drop mapping {}", mem.id));
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     pair.exporter.ok("drop-ipc");
     pair.exporter.returns_to(&before);
     // Where there can be none, everything else works.
     for call in ["cuMemCreate", "cuMemExportToShareableHandle"] {
         pair.exporter.ok(&format!("fail {call} 1 801 1"));
-        pair.exporter.ok("spare-ipc");
+        pair.exporter.ok("keepalive-ipc");
         pair.exporter.ok("no-faults");
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
         let mem = pair.importer.import(&handle, "");
         pair.importer.ok(&format!("drop mapping {}", mem.id));
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         pair.exporter.ok("drop-ipc");
         pair.exporter.returns_to(&before);
     }

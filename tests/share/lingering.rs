@@ -3,7 +3,7 @@
 //! descriptors (SO_PASSRIGHTS, Linux 6.16) and on those that do not.
 
 use crate::broker::connect_to;
-use crate::{Pair, peer};
+use crate::{Pair, child};
 use gpuipc_core::{ReplyStatus, Request};
 use gpuipc_tests::{by_broker_alone, out_of_reach, skip};
 use rustix::net::{
@@ -134,7 +134,7 @@ fn attack(is_old: bool) {
     pair.exporter.ok(&format!("fill {buffer} 61"));
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     let by_broker = by_broker_alone(&handle);
-    let import = |importer: &mut gpuipc_tests::Peer| {
+    let import = |importer: &mut gpuipc_tests::TestChild| {
         let start = Instant::now();
         let mem = importer.import(&by_broker, "timeout=60000");
         importer.ok(&format!("read {} 61 0", mem.id));
@@ -217,7 +217,7 @@ fn the_broker_ends_in_time_with_such_descriptors_in_its_backlog() {
     pair.exporter
         .ok(&format!("refuse passrights {}", libc::ENOPROTOOPT));
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     let (socket, other) = lingering();
     let stopped = Stopped::new(pair.exporter.pid());
     let connections: Vec<UnixStream> = (0..8)
@@ -228,11 +228,11 @@ fn the_broker_ends_in_time_with_such_descriptors_in_its_backlog() {
         })
         .collect();
     drop(socket);
-    pair.exporter.send(&format!("drop offer {offer}"));
+    pair.exporter.send(&format!("drop export {export}"));
     pair.exporter.send("drop-ipc");
     drop(stopped);
     let start = Instant::now();
-    assert_eq!(pair.exporter.answer("drop offer"), "ok");
+    assert_eq!(pair.exporter.answer("drop export"), "ok");
     assert_eq!(pair.exporter.answer("drop-ipc"), "ok");
     // Its end waits for the thread a second at most: it is the thread that must have ended.
     let tasks = || std::fs::read_dir(format!("/proc/{}/task", pair.exporter.pid()));
@@ -260,7 +260,7 @@ fn answer(is_old: bool, status: ReplyStatus, times: usize, attempts: &[&str]) {
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
     bind(&listener, &address).expect("bind");
     listen(&listener, 8).expect("listen");
-    let mut importer = peer(&pair.scratch);
+    let mut importer = child(&pair.scratch);
     if is_old {
         importer.ok(&format!("refuse passrights {}", libc::ENOPROTOOPT));
     }

@@ -87,12 +87,12 @@ fn every_call_has_a_version_and_no_symbol_is_listed_twice() {
 #[test]
 fn a_missing_optional_call_fails_where_it_is_needed_and_nowhere_else() {
     let scratch = gpuipc_tests::Scratch::new();
-    let mut exporter = crate::peer(&scratch);
+    let mut exporter = crate::child(&scratch);
     let (buffer, _) = exporter.alloc("vmm-fd", 1 << 21);
     let (_, vmm) = exporter.export(buffer, 0, 1 << 21);
     let (buffer, _) = exporter.alloc("cuda-malloc", 1 << 21);
     let (_, legacy) = exporter.export(buffer, 0, 1 << 21);
-    let mut importer = gpuipc_tests::Peer::start_with(crate::PROGRAM, &scratch, |command| {
+    let mut importer = gpuipc_tests::TestChild::start_with(crate::PROGRAM, &scratch, |command| {
         command.env(
             "GPUIPC_EMULATED_MISSING",
             "cuMemImportFromShareableHandle,cuMemMap",
@@ -111,7 +111,7 @@ fn a_missing_optional_call_fails_where_it_is_needed_and_nowhere_else() {
 fn a_driver_of_cuda_11_4_shares_both_kinds_of_memory() {
     let scratch = gpuipc_tests::Scratch::new();
     let old = || {
-        gpuipc_tests::Peer::start_with(crate::PROGRAM, &scratch, |command| {
+        gpuipc_tests::TestChild::start_with(crate::PROGRAM, &scratch, |command| {
             command
                 .env_remove("GPUIPC_EMULATED_IMEX")
                 .env("GPUIPC_EMULATED_PROFILE", "driver-11.4");

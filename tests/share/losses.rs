@@ -2,16 +2,16 @@
 //! told, and costs what it gave and nothing else.
 
 use crate::broker::connect_to;
-use crate::{PROGRAM, Pair, peer};
+use crate::{PROGRAM, Pair, child};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, by_broker_alone, skip};
+use gpuipc_tests::{TestChild, Scratch, by_broker_alone, skip};
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 const LEN: u64 = 2 << 20;
 
 /// Exports new memory, and imports it by the broker alone.
-fn is_served(exporter: &mut Peer, importer: &mut Peer) -> GpuIpcMemHandle {
+fn is_served(exporter: &mut TestChild, importer: &mut TestChild) -> GpuIpcMemHandle {
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     exporter.ok(&format!("fill {buffer} 81"));
     let (_, handle) = exporter.export(buffer, 0, LEN);
@@ -22,7 +22,7 @@ fn is_served(exporter: &mut Peer, importer: &mut Peer) -> GpuIpcMemHandle {
 }
 
 /// Imports it by the broker alone.
-fn comes(importer: &mut Peer, handle: &GpuIpcMemHandle) {
+fn comes(importer: &mut TestChild, handle: &GpuIpcMemHandle) {
     let mem = importer.import(&by_broker_alone(handle), "");
     assert_eq!(mem.used, "PosixFd");
     importer.ok(&format!("drop mapping {}", mem.id));
@@ -83,8 +83,8 @@ fn a_program_that_closes_the_library_s_descriptors_exports_again() {
         if how == "replace" {
             assert_eq!(pair.exporter.ok("closed-are-mine"), "true");
             pair.exporter.ok("drop-ipc");
-            for offer in [2, 4, 5] {
-                let _ = pair.exporter.ask(&format!("drop offer {offer}"));
+            for export in [2, 4, 5] {
+                let _ = pair.exporter.ask(&format!("drop export {export}"));
             }
             assert_eq!(pair.exporter.ok("closed-are-mine"), "true");
         }
@@ -101,10 +101,10 @@ fn a_name_that_was_removed_is_made_anew_by_the_next_export() {
     }
     let scratch = Scratch::new();
     let folder = scratch.path().join("sockets");
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+    let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
         command.env("GPUIPC_SOCKET_DIR", &folder);
     });
-    let mut importer = Peer::start_with("unshare", &scratch, |command| {
+    let mut importer = TestChild::start_with("unshare", &scratch, |command| {
         command
             .args(["--net", PROGRAM])
             .env("GPUIPC_SOCKET_DIR", &folder);
@@ -131,7 +131,7 @@ fn without_any_socket_memory_is_shared_by_what_needs_none() {
         ("pipe2", libc::EPERM),
     ] {
         let scratch = Scratch::new();
-        let (mut exporter, mut importer) = (peer(&scratch), peer(&scratch));
+        let (mut exporter, mut importer) = (child(&scratch), child(&scratch));
         exporter.ok("log");
         exporter.ok(&format!("refuse {call} {errno}"));
         for (memory, options) in [("cuda-malloc", ""), ("vmm-fd", ""), ("vmm-fd", "on-demand")] {
@@ -150,7 +150,7 @@ fn without_any_socket_memory_is_shared_by_what_needs_none() {
 #[test]
 fn memory_that_nobody_could_fetch_is_not_exported() {
     let scratch = Scratch::new();
-    let mut exporter = peer(&scratch);
+    let mut exporter = child(&scratch);
     exporter.ok(&format!("refuse socket+memfd_create {}", libc::EPERM));
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let refused = exporter.err(&format!("export {buffer} 0 {LEN}"));

@@ -30,14 +30,14 @@ mod registered;
 mod round_trip;
 mod segments;
 mod users;
-mod windows;
+mod ranges;
 
-use gpuipc_tests::{Peer, Scratch};
+use gpuipc_tests::{TestChild, Scratch};
 
 /// Two processes that see the same GPUs: an exporter and an importer.
 struct Pair {
-    exporter: Peer,
-    importer: Peer,
+    exporter: TestChild,
+    importer: TestChild,
     scratch: Scratch,
 }
 
@@ -45,19 +45,19 @@ impl Pair {
     fn new() -> Self {
         let scratch = Scratch::new();
         Self {
-            exporter: peer(&scratch),
-            importer: peer(&scratch),
+            exporter: child(&scratch),
+            importer: child(&scratch),
             scratch,
         }
     }
 }
 
 /// The helper program.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_peer");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_child");
 
 /// Another process on the GPUs of `scratch`.
-fn peer(scratch: &Scratch) -> Peer {
-    Peer::start(PROGRAM, scratch)
+fn child(scratch: &Scratch) -> TestChild {
+    TestChild::start(PROGRAM, scratch)
 }
 
 /// Tells an exporter whose handles are in this file that the others have seen enough.

@@ -2,7 +2,7 @@
 
 use crate::PROGRAM;
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, by_broker_alone, skip};
+use gpuipc_tests::{TestChild, Scratch, by_broker_alone, skip};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -25,13 +25,13 @@ fn a_folder_of_one_s_own_carries_the_broker_across_network_namespaces() {
     }
     let scratch = Scratch::new();
     let folder = scratch.path().join("sockets");
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+    let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
         command.env("GPUIPC_SOCKET_DIR", &folder);
     });
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     exporter.ok(&format!("fill {buffer} 51"));
     let (_, handle) = exporter.export(buffer, 0, LEN);
-    let mut importer = Peer::start_with("unshare", &scratch, |command| {
+    let mut importer = TestChild::start_with("unshare", &scratch, |command| {
         command
             .args(["--net", PROGRAM])
             .env("GPUIPC_SOCKET_DIR", &folder);
@@ -43,7 +43,7 @@ fn a_folder_of_one_s_own_carries_the_broker_across_network_namespaces() {
 #[test]
 fn a_folder_whose_path_is_too_long_costs_its_name_and_is_told_with_the_limit() {
     let scratch = Scratch::new();
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+    let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
         command.env("GPUIPC_SOCKET_DIR", scratch.path().join("x".repeat(80)));
     });
     exporter.ok("log");
@@ -55,7 +55,7 @@ fn a_folder_whose_path_is_too_long_costs_its_name_and_is_told_with_the_limit() {
         "{told}"
     );
     // The abstract name is left.
-    let mem = crate::peer(&scratch).import(&by_broker_alone(&handle), "");
+    let mem = crate::child(&scratch).import(&by_broker_alone(&handle), "");
     assert_eq!(mem.used, "PosixFd");
 }
 
@@ -64,14 +64,14 @@ fn names_of_dead_brokers_are_removed_and_living_ones_stay() {
     let scratch = Scratch::new();
     let folder = scratch.path().join("sockets");
     let start = || {
-        Peer::start_with(PROGRAM, &scratch, |command| {
+        TestChild::start_with(PROGRAM, &scratch, |command| {
             command.env("GPUIPC_SOCKET_DIR", &folder);
         })
     };
     let names = || std::fs::read_dir(&folder).expect("the folder").count();
-    let export = |peer: &mut Peer| {
-        let (buffer, _) = peer.alloc("vmm-fd", LEN);
-        peer.export(buffer, 0, LEN).1
+    let export = |child: &mut TestChild| {
+        let (buffer, _) = child.alloc("vmm-fd", LEN);
+        child.export(buffer, 0, LEN).1
     };
     let (mut first, mut second) = (start(), start());
     export(&mut first);
@@ -122,17 +122,17 @@ fn has_net_namespaces() -> bool {
     has
 }
 
-/// A peer that finds brokers by this folder alone, or by its own.
-fn elsewhere(scratch: &Scratch, folder: &Path) -> Peer {
-    Peer::start_with("unshare", scratch, |command| {
+/// A child that finds brokers by this folder alone, or by its own.
+fn elsewhere(scratch: &Scratch, folder: &Path) -> TestChild {
+    TestChild::start_with("unshare", scratch, |command| {
         command
             .args(["--net", PROGRAM])
             .env("GPUIPC_SOCKET_DIR", folder);
     })
 }
 
-fn here(scratch: &Scratch, folder: &Path) -> Peer {
-    Peer::start_with(PROGRAM, scratch, |command| {
+fn here(scratch: &Scratch, folder: &Path) -> TestChild {
+    TestChild::start_with(PROGRAM, scratch, |command| {
         command.env("GPUIPC_SOCKET_DIR", folder);
     })
 }
@@ -169,7 +169,7 @@ fn a_folder_of_another_user_is_not_used_and_named_with_its_owner() {
         std::os::unix::fs::chown(&folder, Some(STRANGER), None).expect("its owner");
         // Sticky or not: its owner may rename what is in it.
         mode(&folder, 0o1777);
-        let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+        let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
             command
                 .env("GPUIPC_SOCKET_DIR", &folder)
                 .env("GPUIPC_TRUST", trust);
@@ -198,7 +198,7 @@ fn the_socket_s_mode_is_the_policy_s_whatever_the_umask() {
     ] {
         let scratch = Scratch::new();
         let folder = scratch.path().join("sockets");
-        let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+        let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
             command
                 .env("GPUIPC_SOCKET_DIR", &folder)
                 .env("GPUIPC_TRUST", trust);
@@ -255,7 +255,7 @@ fn a_stranger_s_socket_with_a_full_backlog_is_not_waited_for() {
     let folder = scratch.path().join("sockets");
     std::fs::create_dir(&folder).expect("a folder");
     mode(&folder, 0o777);
-    let mut exporter = crate::peer(&scratch);
+    let mut exporter = crate::child(&scratch);
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let (_, handle) = exporter.export(buffer, 0, LEN);
     let path = name_in(&folder, &handle);
@@ -307,14 +307,14 @@ fn a_full_backlog_of_one_name_hides_no_other_name() {
 #[test]
 fn a_name_that_another_process_took_after_the_exporter_s_end_is_not_waited_for() {
     let scratch = Scratch::new();
-    let mut exporter = crate::peer(&scratch);
+    let mut exporter = crate::child(&scratch);
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let (_, handle) = exporter.export(buffer, 0, LEN);
     let name = format!("gpuipc-{}", handle.ticket().expect("a ticket").endpoint);
     exporter.kill();
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
     let _full = full_socket(&address);
-    let mut importer = crate::peer(&scratch);
+    let mut importer = crate::child(&scratch);
     let start = Instant::now();
     for handle in [handle, by_broker_alone(&handle)] {
         let refused = importer.import_refused(&handle, "timeout=30000");
@@ -341,7 +341,7 @@ fn folders_of_very_many_users_do_not_outlast_the_deadline() {
     }
     std::fs::create_dir_all(&folder).expect("a folder");
     let scratch = Scratch::new();
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+    let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
         command.env("GPUIPC_EMULATED_DIR", &folder);
     });
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
@@ -350,7 +350,7 @@ fn folders_of_very_many_users_do_not_outlast_the_deadline() {
         "mount -t tmpfs none /dev/shm && cd /dev/shm && \
          seq -f gpuipc-%.0f 100001 120000 | xargs mkdir && exec {PROGRAM}"
     );
-    let mut importer = Peer::start_with("unshare", &scratch, |command| {
+    let mut importer = TestChild::start_with("unshare", &scratch, |command| {
         command
             .args(["--mount", "--net", "sh", "-c", &script])
             .env("GPUIPC_EMULATED_DIR", &folder);
@@ -376,7 +376,7 @@ fn folders_of_very_many_users_do_not_outlast_the_deadline() {
 #[test]
 fn a_relative_folder_is_the_one_of_the_start() {
     let scratch = Scratch::new();
-    let mut exporter = Peer::start_with(PROGRAM, &scratch, |command| {
+    let mut exporter = TestChild::start_with(PROGRAM, &scratch, |command| {
         command
             .env("GPUIPC_SOCKET_DIR", "relative")
             .current_dir(scratch.path());
@@ -384,13 +384,13 @@ fn a_relative_folder_is_the_one_of_the_start() {
     exporter.ok("open");
     exporter.ok("chdir /");
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
-    let (offer, _) = exporter.export(buffer, 0, LEN);
+    let (export, _) = exporter.export(buffer, 0, LEN);
     let names = || {
         let folder = std::fs::read_dir(scratch.path().join("relative"));
         folder.expect("the folder").count()
     };
     assert_eq!(names(), 1);
-    exporter.ok(&format!("drop offer {offer}"));
+    exporter.ok(&format!("drop export {export}"));
     exporter.ok("drop-ipc");
     assert_eq!(names(), 0);
 }

@@ -77,7 +77,7 @@ fn its_copies_do_not_touch_what_its_owner_has_freed() {
     for memory in ["vmm-fd", "segments"] {
         let (buffer, _) = exporter.alloc(memory, LEN);
         exporter.ok(&format!("fill {buffer} 21"));
-        let (offer, handles) = exporter.export_all(buffer, 100, LEN - 100, "");
+        let (export, handles) = exporter.export_all(buffer, 100, LEN - 100, "");
         let mem = exporter.import_all(&handles, "");
         assert_eq!(mem.used, "SameProcess");
         exporter.ok(&format!("drop buffer {buffer}"));
@@ -85,7 +85,7 @@ fn its_copies_do_not_touch_what_its_owner_has_freed() {
         exporter.ok(&format!("read {} 21 100", mem.id));
         exporter.ok(&format!("write {} 22", mem.id));
         exporter.ok(&format!("read {} 22 0", mem.id));
-        exporter.ok(&format!("drop offer {offer}"));
+        exporter.ok(&format!("drop export {export}"));
         let refused = exporter.err(&format!("read {} 22 0", mem.id));
         assert_eq!(refused.status, "UNSUPPORTED", "{}", refused.text);
     }
@@ -112,8 +112,8 @@ fn a_cancelled_import_ends_at_once_whatever_is_here_already() {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         let (_, handle) = pair.exporter.export(buffer, 0, LEN);
         pair.importer.import(&handle, "");
-        for peer in [&mut pair.importer, &mut pair.exporter] {
-            let refused = peer.import_refused(&handle, "cancelled");
+        for child in [&mut pair.importer, &mut pair.exporter] {
+            let refused = child.import_refused(&handle, "cancelled");
             assert_eq!(refused.status, "CANCELLED", "{memory}: {}", refused.text);
         }
     }

@@ -3,24 +3,24 @@
 
 use crate::{PROGRAM, Pair, end_race};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{Peer, Scratch, forge, out_of_reach, skip, stop, to_hex};
+use gpuipc_tests::{TestChild, Scratch, forge, out_of_reach, skip, stop, to_hex};
 use std::process::Command;
 
 const LEN: u64 = 2 << 20;
 
-fn offered() -> (Pair, u32, GpuIpcMemHandle) {
+fn exported() -> (Pair, u32, GpuIpcMemHandle) {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     pair.exporter.ok(&format!("fill {buffer} 91"));
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     let warm = pair.importer.import(&handle, "");
     pair.importer.ok(&format!("drop mapping {}", warm.id));
-    (pair, offer, handle)
+    (pair, export, handle)
 }
 
 #[test]
 fn the_descriptor_is_fetched_by_its_number_where_the_broker_is_out_of_reach() {
-    let (mut pair, _, handle) = offered();
+    let (mut pair, _, handle) = exported();
     let before = pair.importer.state();
     let mem = pair.importer.import(&out_of_reach(&handle), "");
     assert_eq!(mem.used, "PosixFd");
@@ -32,7 +32,7 @@ fn the_descriptor_is_fetched_by_its_number_where_the_broker_is_out_of_reach() {
 
 #[test]
 fn a_stopped_exporter_still_gives_its_descriptor() {
-    let (mut pair, _, handle) = offered();
+    let (mut pair, _, handle) = exported();
     pair.exporter.ok("stop");
     std::thread::sleep(std::time::Duration::from_millis(200));
     let mem = pair.importer.import(&handle, "timeout=500");
@@ -46,7 +46,7 @@ fn a_refusal_of_the_kernel_is_an_attempt_with_the_cure() {
         (libc::EPERM, "PtraceRefused", "SYS_PTRACE"),
         (libc::ENOSYS, "NoPidfd", "seccomp"),
     ] {
-        let (mut pair, _, handle) = offered();
+        let (mut pair, _, handle) = exported();
         let before = pair.importer.state();
         pair.importer.ok(&format!("refuse-pidfd {errno}"));
         let refused = pair.importer.import_refused(&out_of_reach(&handle), "");
@@ -65,11 +65,11 @@ fn a_refusal_of_the_kernel_is_an_attempt_with_the_cure() {
 }
 
 #[test]
-fn a_withdrawn_offer_s_number_gives_nothing() {
-    let (mut pair, offer, handle) = offered();
+fn a_revoked_export_s_number_gives_nothing() {
+    let (mut pair, export, handle) = exported();
     let (other, _) = pair.exporter.alloc("vmm-fd", LEN);
-    pair.exporter.ok(&format!("drop offer {offer}"));
-    // Takes the same number, and the same slot of the ledger.
+    pair.exporter.ok(&format!("drop export {export}"));
+    // Takes the same number, and the same slot of the export table.
     let (_, next) = pair.exporter.export(other, 0, LEN);
     let (old, new) = (
         handle.ticket().expect("a ticket"),
@@ -77,38 +77,38 @@ fn a_withdrawn_offer_s_number_gives_nothing() {
     );
     assert_eq!(old.fd, new.fd, "the test needs the number to be reused");
     assert_eq!(
-        old.ledger.map(|entry| entry.slot),
-        new.ledger.map(|entry| entry.slot)
+        old.table.map(|entry| entry.slot),
+        new.table.map(|entry| entry.slot)
     );
     let refused = pair.importer.import_refused(&out_of_reach(&handle), "");
     assert_eq!(
         refused.attempts[1..],
-        ["PosixFd/pidfd_getfd/OfferWithdrawn"]
+        ["PosixFd/pidfd_getfd/ExportRevoked"]
     );
 }
 
 #[test]
 fn another_process_s_descriptor_at_the_same_number_gives_nothing() {
-    let (mut pair, _, handle) = offered();
-    let mut other = crate::peer(&pair.scratch);
+    let (mut pair, _, handle) = exported();
+    let mut other = crate::child(&pair.scratch);
     let (buffer, _) = other.alloc("vmm-fd", LEN);
     let (_, _theirs) = other.export(buffer, 0, LEN);
     let forged = forge(&out_of_reach(&handle), |fields| fields.pid = other.pid());
     let refused = pair.importer.import_refused(&forged, "");
     assert_eq!(refused.attempts.len(), 2, "{refused:?}");
     assert!(
-        refused.attempts[1].ends_with("/OfferWithdrawn"),
+        refused.attempts[1].ends_with("/ExportRevoked"),
         "{refused:?}"
     );
 }
 
 #[test]
 fn a_ticket_leads_to_no_other_descriptor_than_its_own() {
-    let (mut pair, _, handle) = offered();
+    let (mut pair, _, handle) = exported();
     let (other, _) = pair.exporter.alloc("vmm-fd", LEN);
     let (_, theirs) = pair.exporter.export(other, 0, LEN);
     let number = theirs.ticket().expect("a ticket").fd;
-    // The own token, and the number of memory that is offered under another one.
+    // The own token, and the number of memory that is exported under another one.
     let forged = forge(&out_of_reach(&handle), |fields| {
         if let Some(ticket) = &mut fields.ticket {
             ticket.fd = number;
@@ -117,22 +117,22 @@ fn a_ticket_leads_to_no_other_descriptor_than_its_own() {
     let refused = pair.importer.import_refused(&forged, "");
     assert_eq!(
         refused.attempts[1..],
-        ["PosixFd/pidfd_getfd/OfferWithdrawn"]
+        ["PosixFd/pidfd_getfd/ExportRevoked"]
     );
     // No token, and a slot that nobody uses.
     for slot in [60_000, 65_535, 65_536, u32::MAX] {
         let forged = forge(&out_of_reach(&handle), |fields| {
             if let Some(ticket) = &mut fields.ticket {
                 ticket.token = gpuipc_core::Token::new([0; 16]);
-                ticket.ledger = ticket
-                    .ledger
-                    .map(|entry| gpuipc_core::LedgerEntry { slot, ..entry });
+                ticket.table = ticket
+                    .table
+                    .map(|entry| gpuipc_core::TablePlace { slot, ..entry });
             }
         });
         let refused = pair.importer.import_refused(&forged, "");
         assert_eq!(
             refused.attempts[1..],
-            ["PosixFd/pidfd_getfd/OfferWithdrawn"],
+            ["PosixFd/pidfd_getfd/ExportRevoked"],
             "{slot}"
         );
     }
@@ -140,12 +140,12 @@ fn a_ticket_leads_to_no_other_descriptor_than_its_own() {
 
 #[test]
 fn a_ticket_is_good_for_its_own_allocation_only() {
-    let (mut pair, _, handle) = offered();
+    let (mut pair, _, handle) = exported();
     let forged = forge(&out_of_reach(&handle), |fields| fields.allocation_id += 1);
     let refused = pair.importer.import_refused(&forged, "");
     assert_eq!(
         refused.attempts[1..],
-        ["PosixFd/pidfd_getfd/OfferWithdrawn"]
+        ["PosixFd/pidfd_getfd/ExportRevoked"]
     );
 }
 
@@ -162,7 +162,7 @@ fn is_locked(file: &std::fs::File) -> bool {
 
 #[test]
 fn a_forged_handle_closes_no_file_of_the_importer_s() {
-    let (mut pair, _, handle) = offered();
+    let (mut pair, _, handle) = exported();
     let path = pair.scratch.path().join("locked");
     let file = std::fs::File::create(&path).expect("a new file");
     let path = path.to_str().expect("a plain path");
@@ -174,17 +174,17 @@ fn a_forged_handle_closes_no_file_of_the_importer_s() {
     // known, in it.
     pair.importer.ok("keep-connections");
     pair.importer.import(&handle, "");
-    for (fd, ledger) in [(true, true), (true, false), (false, true)] {
+    for (fd, table) in [(true, true), (true, false), (false, true)] {
         for handle in [handle, out_of_reach(&handle)] {
             let forged = forge(&handle, |fields| {
                 fields.offset_from_base = 1;
                 fields.length -= 1;
-                fields.window.length -= 1;
+                fields.range.length -= 1;
                 if let Some(ticket) = &mut fields.ticket {
                     if fd {
                         ticket.fd = number;
                     }
-                    if let Some(entry) = ticket.ledger.as_mut().filter(|_| ledger) {
+                    if let Some(entry) = ticket.table.as_mut().filter(|_| table) {
                         entry.fd = number.expect("a number");
                     }
                 }
@@ -194,14 +194,14 @@ fn a_forged_handle_closes_no_file_of_the_importer_s() {
                 "import {} types=PosixFd",
                 to_hex(&forged.encode())
             ));
-            assert!(is_locked(&file), "fd {fd}, ledger {ledger}");
+            assert!(is_locked(&file), "fd {fd}, table {table}");
         }
     }
 }
 
 #[test]
-fn a_file_that_is_no_ledger_proves_nothing() {
-    let (mut pair, _, handle) = offered();
+fn a_file_that_is_no_export_table_proves_nothing() {
+    let (mut pair, _, handle) = exported();
     for file in ["/etc/passwd", "/proc/self/exe"] {
         let answer = pair.exporter.ok(&format!("hold {file}"));
         let numbers: Vec<u64> = answer
@@ -214,7 +214,7 @@ fn a_file_that_is_no_ledger_proves_nothing() {
         let forged = forge(&out_of_reach(&handle), |fields| {
             if let Some(ticket) = &mut fields.ticket {
                 ticket.token = gpuipc_core::Token::new(start);
-                ticket.ledger = Some(gpuipc_core::LedgerEntry {
+                ticket.table = Some(gpuipc_core::TablePlace {
                     fd: i32::try_from(numbers[0]).expect("a number"),
                     slot: 0,
                     device: numbers[1],
@@ -225,26 +225,26 @@ fn a_file_that_is_no_ledger_proves_nothing() {
         let refused = pair.importer.import_refused(&forged, "");
         assert_eq!(
             refused.attempts[1..],
-            ["PosixFd/pidfd_getfd/OfferWithdrawn"],
+            ["PosixFd/pidfd_getfd/ExportRevoked"],
             "{file}"
         );
     }
 }
 
 #[test]
-fn a_legacy_offer_is_known_to_live_by_its_ledger() {
+fn a_legacy_export_is_known_to_live_by_its_export_table() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("cuda-malloc", LEN);
-    let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+    let (export, handle) = pair.exporter.export(buffer, 0, LEN);
     let handle = out_of_reach(&handle);
     let mem = pair.importer.import(&handle, "");
-    assert_eq!(mem.liveness, "OfferLives");
+    assert_eq!(mem.liveness, "ExportLives");
     let refused = pair.importer.import_refused(&handle, "live");
     assert_eq!(refused.attempts, ["RuntimeIpc/liveness/LivenessUnknown"]);
     pair.importer.ok(&format!("drop mapping {}", mem.id));
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    pair.exporter.ok(&format!("drop export {export}"));
     let refused = pair.importer.import_refused(&handle, "");
-    assert_eq!(refused.attempts, ["RuntimeIpc/liveness/OfferWithdrawn"]);
+    assert_eq!(refused.attempts, ["RuntimeIpc/liveness/ExportRevoked"]);
 }
 
 /// Whether `unshare` works with these options.
@@ -264,10 +264,10 @@ fn a_pid_of_another_namespace_is_never_taken_for_a_local_one() {
         return;
     }
     let scratch = Scratch::new();
-    let mut exporter = crate::peer(&scratch);
+    let mut exporter = crate::child(&scratch);
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let (_, handle) = exporter.export(buffer, 0, LEN);
-    let mut importer = Peer::start_with("unshare", &scratch, |command| {
+    let mut importer = TestChild::start_with("unshare", &scratch, |command| {
         command
             .args(OPTIONS)
             .arg(PROGRAM)
@@ -290,8 +290,8 @@ fn a_pid_of_another_namespace_is_never_taken_for_a_local_one() {
 /// A stopped child would outlive `unshare`.
 const NEW_PIDS: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
 
-fn in_new_pid_namespace(scratch: &Scratch) -> Peer {
-    Peer::start_with("unshare", scratch, |command| {
+fn in_new_pid_namespace(scratch: &Scratch) -> TestChild {
+    TestChild::start_with("unshare", scratch, |command| {
         command.args(NEW_PIDS).arg(PROGRAM);
     })
 }
@@ -302,7 +302,7 @@ fn in_a_pid_namespace_below_a_stopped_exporter_is_reached_through_its_socket() {
         return;
     }
     let scratch = Scratch::new();
-    let (mut exporter, mut importer) = (in_new_pid_namespace(&scratch), crate::peer(&scratch));
+    let (mut exporter, mut importer) = (in_new_pid_namespace(&scratch), crate::child(&scratch));
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     exporter.ok(&format!("fill {buffer} 92"));
     let (_, handle) = exporter.export(buffer, 0, LEN);
@@ -322,7 +322,7 @@ fn of_a_process_that_proc_does_not_show_nothing_is_fetched() {
         return;
     }
     let scratch = Scratch::new();
-    let (mut exporter, mut importer) = (crate::peer(&scratch), in_new_pid_namespace(&scratch));
+    let (mut exporter, mut importer) = (crate::child(&scratch), in_new_pid_namespace(&scratch));
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     exporter.ok(&format!("fill {buffer} 92"));
     let (_, handle) = exporter.export(buffer, 0, LEN);
@@ -356,12 +356,12 @@ fn milliseconds() -> u64 {
 
 /// Two importers in another network namespace, where no name of a broker is
 /// reached; `None` where there cannot be any.
-fn importers_out_of_reach(scratch: &Scratch) -> Option<Vec<Peer>> {
+fn importers_out_of_reach(scratch: &Scratch) -> Option<Vec<TestChild>> {
     if !can_unshare(&["--net"]) {
         return None;
     }
     let start = || {
-        Peer::start_with("unshare", scratch, |command| {
+        TestChild::start_with("unshare", scratch, |command| {
             command
                 .args(["--net", PROGRAM])
                 .env("GPUIPC_SOCKET_DIR", "/nonexistent");
@@ -373,7 +373,7 @@ fn importers_out_of_reach(scratch: &Scratch) -> Option<Vec<Peer>> {
 /// Lets them chase the handle in `file` while `exporter` does what it was told;
 /// every memory that they map must be the one with this seed. Each of them goes on until
 /// it was right, and refused, at least so often.
-fn race(exporter: &mut Peer, importers: &mut [Peer], file: &str, seed: u64, least: u64) {
+fn race(exporter: &mut TestChild, importers: &mut [TestChild], file: &str, seed: u64, least: u64) {
     for importer in importers.iter_mut() {
         importer.send(&format!("chase {file} {seed} {} {least}", milliseconds()));
     }
@@ -408,18 +408,18 @@ fn a_number_that_is_reused_all_the_time_never_gives_the_wrong_memory() {
 #[test]
 fn nor_does_it_where_the_exporter_is_known_and_its_broker_in_reach() {
     let scratch = Scratch::new();
-    let importers = vec![crate::peer(&scratch), crate::peer(&scratch)];
+    let importers = vec![crate::child(&scratch), crate::child(&scratch)];
     race_for_a_number(&scratch, importers);
 }
 
-fn race_for_a_number(scratch: &Scratch, mut importers: Vec<Peer>) {
-    let mut exporter = crate::peer(scratch);
+fn race_for_a_number(scratch: &Scratch, mut importers: Vec<TestChild>) {
+    let mut exporter = crate::child(scratch);
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let (decoy, _) = exporter.alloc("vmm-fd", LEN);
     let (anchor, _) = exporter.alloc("vmm-fd", LEN);
     exporter.ok(&format!("fill {buffer} 93"));
     exporter.ok(&format!("fill {decoy} 94"));
-    // Keeps broker and ledger while the other offer comes and goes.
+    // Keeps broker and export table while the other export comes and goes.
     exporter.export(anchor, 0, LEN);
     let file = scratch.path().join("handle");
     let file = file.to_str().expect("a plain path");
@@ -432,7 +432,7 @@ fn race_for_a_number(scratch: &Scratch, mut importers: Vec<Peer>) {
 #[test]
 fn an_exporter_that_execs_all_the_time_never_gives_the_wrong_memory() {
     let scratch = Scratch::new();
-    let mut exporter = crate::peer(&scratch);
+    let mut exporter = crate::child(&scratch);
     let file = scratch.path().join("handle");
     let file = file.to_str().expect("a plain path");
     let Some(mut importers) = importers_out_of_reach(&scratch) else {
@@ -452,7 +452,7 @@ fn open_below(pid: u32, most: u64) -> u64 {
 
 #[test]
 fn where_no_descriptor_is_left_to_look_with_nobody_is_called_another_user() {
-    let (mut pair, _, handle) = offered();
+    let (mut pair, _, handle) = exported();
     let before = pair.importer.state();
     let hex = to_hex(&out_of_reach(&handle).encode());
     let full = open_below(pair.importer.pid(), 64);

@@ -1,7 +1,7 @@
 //! Memory at an address of the importer's choice, and sizes.
 
 use crate::{PROGRAM, Pair};
-use gpuipc_tests::{Peer, Scratch, forge};
+use gpuipc_tests::{TestChild, Scratch, forge};
 
 const LEN: u64 = 2 << 20;
 
@@ -75,13 +75,13 @@ fn memory_is_unmapped_and_mapped_again_at_the_same_address() {
         let len = 3 * LEN;
         let (buffer, _) = pair.exporter.alloc(memory, len);
         pair.exporter.ok(&format!("fill {buffer} 73"));
-        let (offer, handles) = pair.exporter.export_all(buffer, 0, len, "");
+        let (export, handles) = pair.exporter.export_all(buffer, 0, len, "");
         let mut mem = pair.importer.import_all(&handles, "");
         let ptr = mem.ptr;
         // Suspend; the owner frees and makes the memory anew; resume.
         let (place, base) = place_of(&pair.importer.ok(&format!("unmap {}", mem.id)));
         assert_eq!(base, ptr);
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         pair.exporter.ok(&format!("free {buffer}"));
         let (buffer, _) = pair.exporter.alloc(memory, len);
         pair.exporter.ok(&format!("fill {buffer} 74"));
@@ -109,10 +109,10 @@ fn a_legacy_mapping_cannot_be_placed_and_says_so() {
 }
 
 #[test]
-fn windows_of_one_byte_and_of_sixteen_gibibytes() {
+fn ranges_of_one_byte_and_of_sixteen_gibibytes() {
     let scratch = Scratch::new();
     let start = || {
-        Peer::start_with(PROGRAM, &scratch, |command| {
+        TestChild::start_with(PROGRAM, &scratch, |command| {
             command.env("GPUIPC_EMULATED_ROOM", "on-write");
         })
     };

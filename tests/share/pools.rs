@@ -1,8 +1,8 @@
 //! Memory of pools: the pool travels once, its pointers each.
 
-use crate::{PROGRAM, Pair, peer};
+use crate::{PROGRAM, Pair, child};
 use gpuipc_core::{GpuIpcMemHandle, Ticket, Token};
-use gpuipc_tests::{Peer, Scratch, forge, on_real_gpu, skip};
+use gpuipc_tests::{TestChild, Scratch, forge, on_real_gpu, skip};
 
 const LEN: u64 = 3 << 20;
 
@@ -53,7 +53,7 @@ fn a_pool_is_exported_once_and_imported_once_by_each_token() {
 }
 
 /// Two allocations of one pool, filled with the patterns 53 and 54.
-fn two_in_a_pool(exporter: &mut Peer) -> (u32, (u32, u32)) {
+fn two_in_a_pool(exporter: &mut TestChild) -> (u32, (u32, u32)) {
     let (a, _) = exporter.alloc("pool", LEN);
     let answer = exporter.ok(&format!("alloc-beside {a} {LEN}"));
     let (b, _) = answer.split_once(' ').expect("two words");
@@ -67,7 +67,7 @@ fn two_in_a_pool(exporter: &mut Peer) -> (u32, (u32, u32)) {
 fn a_stale_pointer_is_found_before_anything_reads_it() {
     let scratch = Scratch::new();
     let start = || {
-        Peer::start_with(PROGRAM, &scratch, |command| {
+        TestChild::start_with(PROGRAM, &scratch, |command| {
             // Reading a freed pointer ends the context here, as it can on a GPU.
             command.env("GPUIPC_EMULATED_STALE_POOL", "fatal");
         })
@@ -96,7 +96,7 @@ fn a_stale_pointer_is_found_before_anything_reads_it() {
 fn a_stale_pointer_does_not_take_what_came_to_lie_in_its_place() {
     let mut pair = Pair::new();
     let (keeper, _) = pair.exporter.alloc("pool", LEN);
-    let beside = |exporter: &mut Peer| -> u32 {
+    let beside = |exporter: &mut TestChild| -> u32 {
         let answer = exporter.ok(&format!("alloc-beside {keeper} {LEN}"));
         let (id, _) = answer.split_once(' ').expect("two words");
         id.parse().expect("a number")
@@ -161,7 +161,7 @@ fn a_token_that_was_not_proven_opens_no_pool_that_is_mapped_already() {
         // Who has the token needs no answer while the pool is in use.
         if is_silent {
             let again = pair.importer.import(&honest, "timeout=200");
-            assert_eq!(again.liveness, "OfferLives");
+            assert_eq!(again.liveness, "ExportLives");
         }
         pair.importer.ok(&format!("read {} 53 0", mem.id));
     }
@@ -176,7 +176,7 @@ fn each_importer_of_a_pool_has_its_own_deadline_and_cancel_flag() {
         let (_, handle) = pair.exporter.export(buffer, 0, LEN);
         let handle = forge(&handle, |fields| {
             if let Some(ticket) = &mut fields.ticket {
-                (ticket.fd, ticket.ledger) = (None, None);
+                (ticket.fd, ticket.table) = (None, None);
             }
         });
         gpuipc_tests::to_hex(&handle.encode())
@@ -270,7 +270,7 @@ fn importers_that_come_while_the_last_one_leaves_find_the_pool() {
     let mut pair = Pair::new();
     let (_, (a, b)) = two_in_a_pool(&mut pair.exporter);
     let handles = [a, b].map(|buffer| pair.exporter.export(buffer, 0, LEN).1);
-    let mut importer = Peer::start_with(PROGRAM, &pair.scratch, |command| {
+    let mut importer = TestChild::start_with(PROGRAM, &pair.scratch, |command| {
         // Long enough for others to come in the middle of it.
         command.env("GPUIPC_EMULATED_DELAY", "cuMemPoolDestroy@*=3");
     });
@@ -296,8 +296,8 @@ fn a_pool_of_which_the_driver_did_not_tell_once_is_not_exported_again_and_again(
         let answer = pair.exporter.ask(&format!("export {b} 0 {LEN}"));
         pair.exporter.ok("no-faults");
         if let Some(rest) = answer.strip_prefix("ok ") {
-            let offer = rest.split(' ').next().expect("a number");
-            pair.exporter.ok(&format!("drop offer {offer}"));
+            let export = rest.split(' ').next().expect("a number");
+            pair.exporter.ok(&format!("drop export {export}"));
         }
     }
     let before = pair.exporter.ok(exports);
@@ -373,6 +373,6 @@ fn importers_on_many_threads_share_one_pool() {
     pair.importer.ok(&format!("threads 8 25 53 {}", words[0]));
     pair.importer.ok(&format!("threads 8 25 54 {}", words[1]));
     pair.importer.returns_to(&before);
-    let mut another = peer(&pair.scratch);
+    let mut another = child(&pair.scratch);
     another.ok(&format!("threads 4 10 53 {}", words[0]));
 }

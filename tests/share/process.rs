@@ -1,8 +1,8 @@
 //! What happens around the library in its process: signals, programs that are
 //! started, exec, the process's end, a full table of descriptors.
 
-use crate::{PROGRAM, Pair, peer};
-use gpuipc_tests::{Peer, Scratch, by_broker_alone, forge, to_hex};
+use crate::{PROGRAM, Pair, child};
+use gpuipc_tests::{TestChild, Scratch, by_broker_alone, forge, to_hex};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ fn objects_in_a_static_are_dropped_in_silence_after_the_driver_s_end() {
 }
 
 #[test]
-fn a_process_that_execs_offers_nothing_any_more() {
+fn a_process_that_execs_exports_nothing_any_more() {
     let mut pair = Pair::new();
     for round in 0..10 {
         let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
@@ -110,7 +110,7 @@ fn a_process_that_execs_offers_nothing_any_more() {
         );
         let refused = pair.importer.import_refused(&handle, "");
         assert_eq!(
-            refused.status, "OFFER_WITHDRAWN",
+            refused.status, "EXPORT_REVOKED",
             "round {round}: {refused:?}"
         );
         assert_eq!(pair.exporter.ask("exec"), "ready");
@@ -133,8 +133,8 @@ fn no_descriptor_is_closed_twice() {
         pair.importer.import_refused(&handle, "");
         pair.importer.ok("no-faults");
         let (another, _) = pair.exporter.alloc("vmm-fd", LEN);
-        let (offer, _) = pair.exporter.export(another, 0, LEN);
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        let (export, _) = pair.exporter.export(another, 0, LEN);
+        pair.exporter.ok(&format!("drop export {export}"));
         pair.exporter.ok(&format!("drop buffer {another}"));
         if round % 10 == 0 {
             pair.exporter.ok("fork");
@@ -153,7 +153,7 @@ fn an_exporter_with_a_full_table_serves_again_once_there_is_room() {
     // Nothing to go around the broker by.
     let by_broker_alone = forge(&handle, |fields| {
         if let Some(ticket) = &mut fields.ticket {
-            (ticket.fd, ticket.ledger) = (None, None);
+            (ticket.fd, ticket.table) = (None, None);
         }
     });
     pair.exporter.ok("nofile 64");
@@ -168,7 +168,7 @@ fn an_exporter_with_a_full_table_serves_again_once_there_is_room() {
     assert!(start.elapsed() < Duration::from_secs(20));
     pair.importer.ok(&format!("read {} 3 0", mem.id));
     // Where it does not, the broker is waited for all the same.
-    let mut without_pidfd = peer(&pair.scratch);
+    let mut without_pidfd = child(&pair.scratch);
     without_pidfd.ok(&format!("refuse-pidfd {}", libc::EPERM));
     let import = format!("import {} timeout=60000", to_hex(&handle.encode()));
     without_pidfd.send(&import);
@@ -186,7 +186,7 @@ fn a_descriptor_that_the_program_closed_is_made_anew_and_no_file_of_its_own_is_s
     for memory in ["vmm-fd", "pool"] {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         pair.exporter.ok(&format!("fill {buffer} 4"));
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
         let number = handle.ticket().and_then(|ticket| ticket.fd);
         let number = number.expect("it is kept open");
         pair.exporter.ok(&format!("replace {number}"));
@@ -198,7 +198,7 @@ fn a_descriptor_that_the_program_closed_is_made_anew_and_no_file_of_its_own_is_s
             let mem = pair.importer.import(&handle, "");
             pair.importer.ok(&format!("read {} 4 0", mem.id));
         }
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         assert_eq!(pair.exporter.ok("closed-are-mine"), "true");
     }
 }
@@ -212,7 +212,7 @@ fn two_processes_that_are_both_pid_1_are_two() {
     }
     let scratch = Scratch::new();
     let container = || {
-        Peer::start_with("unshare", &scratch, |command| {
+        TestChild::start_with("unshare", &scratch, |command| {
             command.args(OPTIONS).arg(PROGRAM);
         })
     };
@@ -243,7 +243,7 @@ fn a_container_with_its_own_dev_shm_is_reached_by_the_abstract_name() {
     let folder = std::env::temp_dir().join(format!("gpuipc-mount-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let start = |program: &str, arguments: &[&str]| {
-        Peer::start_with(program, &Scratch::new(), |command| {
+        TestChild::start_with(program, &Scratch::new(), |command| {
             command.args(arguments).env("GPUIPC_EMULATED_DIR", &folder);
         })
     };
@@ -266,7 +266,7 @@ fn an_exporter_that_starts_anew_is_another_process() {
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     let (_, first) = pair.exporter.export(buffer, 0, LEN);
     pair.exporter.kill();
-    let mut exporter = peer(&pair.scratch);
+    let mut exporter = child(&pair.scratch);
     let (buffer, _) = exporter.alloc("vmm-fd", LEN);
     let (_, second) = exporter.export(buffer, 0, LEN);
     assert_ne!(first.process_id(), second.process_id());

@@ -1,13 +1,13 @@
 //! "Could I import this?", answered by type, without mapping anything.
 
 use crate::{PROGRAM, Pair};
-use gpuipc_tests::{Peer, Scratch, forge};
+use gpuipc_tests::{TestChild, Scratch, forge};
 
 const LEN: u64 = 2 << 20;
 
 /// Asks, and sees that asking left nothing behind.
 fn ask(
-    importer: &mut Peer,
+    importer: &mut TestChild,
     handle: &gpuipc_core::GpuIpcMemHandle,
     options: &str,
 ) -> (bool, Vec<String>) {
@@ -26,7 +26,7 @@ fn every_type_is_answered_and_nothing_is_mapped() {
     let handle = gpuipc_tests::all_types(&mut pair.exporter, LEN, 0, LEN);
     let (own, types) = ask(&mut pair.importer, &handle, "");
     assert!(!own);
-    assert_eq!(types, ["PosixFd/Yes", "Fabric/Yes", "RuntimeIpc/Perhaps"]);
+    assert_eq!(types, ["PosixFd/Yes", "Fabric/Yes", "RuntimeIpc/Unknown"]);
     let (_, types) = ask(&mut pair.importer, &handle, "types=Fabric read-only");
     assert_eq!(
         types,
@@ -49,7 +49,7 @@ fn pools_and_the_process_itself_are_answered() {
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
     assert_eq!(
         ask(&mut pair.importer, &handle, ""),
-        (false, vec!["PosixFd/Perhaps".to_owned()])
+        (false, vec!["PosixFd/Unknown".to_owned()])
     );
     assert_eq!(
         pair.exporter.can_import(&[handle], ""),
@@ -83,7 +83,7 @@ fn what_would_fail_says_so_with_the_reason() {
 fn a_gpu_out_of_reach_is_answered() {
     let scratch = Scratch::new();
     let start = || {
-        Peer::start_with(PROGRAM, &scratch, |command| {
+        TestChild::start_with(PROGRAM, &scratch, |command| {
             command.env("GPUIPC_EMULATED_PROFILE", "no-peer");
         })
     };

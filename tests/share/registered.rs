@@ -2,20 +2,20 @@
 
 use crate::Pair;
 use gpuipc_core::RegisteredMemoryRef;
-use gpuipc_tests::{Peer, forge, lacks_a_second_gpu};
+use gpuipc_tests::{TestChild, forge, lacks_a_second_gpu};
 
 const LEN: u64 = 2 << 20;
 
 /// What `register` was answered.
-fn register(peer: &mut Peer, ptr: u64, len: u64, transports: &str) -> (u32, String) {
-    let answer = peer.ok(&format!("register {ptr} {len} {transports}"));
+fn register(child: &mut TestChild, ptr: u64, len: u64, transports: &str) -> (u32, String) {
+    let answer = child.ok(&format!("register {ptr} {len} {transports}"));
     let (id, hex) = answer.split_once(' ').expect("two words");
     (id.parse().expect("a number"), hex.to_owned())
 }
 
 /// What `deserialize` was answered: id, data, type, transports, error.
-fn deserialize(peer: &mut Peer, hex: &str, options: &str) -> [String; 5] {
-    let answer = peer.ok(&format!("deserialize {hex} {options}"));
+fn deserialize(child: &mut TestChild, hex: &str, options: &str) -> [String; 5] {
+    let answer = child.ok(&format!("deserialize {hex} {options}"));
     let words: Vec<String> = answer.split(' ').map(str::to_owned).collect();
     words.try_into().expect("five words")
 }
@@ -40,7 +40,7 @@ fn a_peer_gets_the_memory_and_the_transports() {
         pair.importer.ok(&format!("drop registered {id}"));
         pair.exporter.ok(&format!("drop registered {kept}"));
         let [_, data, _, _, error] = deserialize(&mut pair.importer, &hex, "");
-        assert_eq!([&*data, &error], ["-", "OFFER_WITHDRAWN"], "{memory}");
+        assert_eq!([&*data, &error], ["-", "EXPORT_REVOKED"], "{memory}");
     }
 }
 
@@ -52,7 +52,7 @@ fn the_owner_gets_its_original_pointer_with_access_for_its_device() {
     let mut pair = Pair::new();
     let (_, ptr) = pair.exporter.alloc("vmm-fd", LEN);
     let (_, hex) = register(&mut pair.exporter, ptr + 5, 100, "-");
-    let access = |peer: &mut Peer, ptr: u64| peer.ok(&format!("access-at {ptr} 1"));
+    let access = |child: &mut TestChild, ptr: u64| child.ok(&format!("access-at {ptr} 1"));
     assert_eq!(access(&mut pair.exporter, ptr), "0");
     // A thread that works on another GPU: that one gets access to the owner's memory.
     pair.exporter.ok("context 1");

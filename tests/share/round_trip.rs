@@ -1,6 +1,6 @@
 //! The main job: one process shares, another one maps, both see each other's bytes.
 
-use crate::{Pair, peer};
+use crate::{Pair, child};
 
 const LEN: u64 = 3 << 20;
 
@@ -36,7 +36,7 @@ fn vmm_memory_with_both_types_goes_by_the_descriptor_first() {
 }
 
 #[test]
-fn an_interior_window_keeps_its_offset_and_length() {
+fn an_interior_range_keeps_its_offset_and_length() {
     for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
@@ -53,14 +53,14 @@ fn an_interior_window_keeps_its_offset_and_length() {
 }
 
 #[test]
-fn two_windows_of_one_allocation_live_and_die_apart() {
+fn two_ranges_of_one_allocation_live_and_die_apart() {
     let mut pair = Pair::new();
     for memory in ["cuda-malloc", "vmm-fd"] {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
         pair.exporter.ok(&format!("fill {buffer} 5"));
         let (_, first) = pair.exporter.export(buffer, 1, 1000);
         let (_, second) = pair.exporter.export(buffer, 2001, 999);
-        assert_ne!(first.window().id, second.window().id);
+        assert_ne!(first.range().id, second.range().id);
         let (first, second) = (
             pair.importer.import(&first, ""),
             pair.importer.import(&second, ""),
@@ -96,11 +96,11 @@ fn gpuipc_types_chooses_without_recompiling() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fabric", LEN);
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
-    let mut importer = gpuipc_tests::Peer::start_with(crate::PROGRAM, &pair.scratch, |command| {
+    let mut importer = gpuipc_tests::TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
         command.env("GPUIPC_TYPES", "fabric");
     });
     assert_eq!(importer.import(&handle, "").used, "Fabric");
-    let mut wrong = gpuipc_tests::Peer::start_with(crate::PROGRAM, &pair.scratch, |command| {
+    let mut wrong = gpuipc_tests::TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
         command.env("GPUIPC_TYPES", "carrier-pigeon");
     });
     let refused = wrong.import_refused(&handle, "");
@@ -113,16 +113,16 @@ fn the_same_process_gets_the_original_pointer() {
     for memory in gpuipc_tests::memories() {
         let mut pair = Pair::new();
         let (buffer, ptr) = pair.exporter.alloc(memory, LEN);
-        let (offer, handle) = pair.exporter.export(buffer, 4096, 100);
+        let (export, handle) = pair.exporter.export(buffer, 4096, 100);
         let mem = pair.exporter.import(&handle, "");
         assert_eq!(
             (mem.used.as_str(), mem.ptr, mem.len),
             ("SameProcess", ptr + 4096, 100)
         );
         pair.exporter.ok(&format!("drop mapping {}", mem.id));
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         let refused = pair.exporter.import_refused(&handle, "");
-        assert_eq!(refused.status, "OFFER_WITHDRAWN");
+        assert_eq!(refused.status, "EXPORT_REVOKED");
     }
 }
 
@@ -160,7 +160,7 @@ fn exporting_again_gives_the_same_identity_and_no_second_descriptor() {
     let exports = pair.exporter.ok("calls cuMemExportToShareableHandle");
     let state = pair.exporter.state();
     for _ in 0..1000 {
-        let (offer, again) = pair.exporter.export(buffer, 0, LEN);
+        let (export, again) = pair.exporter.export(buffer, 0, LEN);
         let (a, b) = (
             first.ticket().expect("a ticket"),
             again.ticket().expect("a ticket"),
@@ -170,7 +170,7 @@ fn exporting_again_gives_the_same_identity_and_no_second_descriptor() {
             (first.allocation_id(), a.endpoint),
             (again.allocation_id(), b.endpoint)
         );
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
     }
     assert_eq!(
         pair.exporter.ok("calls cuMemExportToShareableHandle"),
@@ -184,10 +184,10 @@ pub(crate) fn a_hundred_rounds_of(memory: &str) {
     let mut pair = Pair::new();
     let round = |pair: &mut Pair| {
         let (buffer, _) = pair.exporter.alloc(memory, LEN);
-        let (offer, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (export, handle) = pair.exporter.export(buffer, 0, LEN);
         let mem = pair.importer.import(&handle, "");
         pair.importer.ok(&format!("drop mapping {}", mem.id));
-        pair.exporter.ok(&format!("drop offer {offer}"));
+        pair.exporter.ok(&format!("drop export {export}"));
         pair.exporter.ok(&format!("drop buffer {buffer}"));
     };
     // The first round starts what stays: the broker, the driver's files.
@@ -213,7 +213,7 @@ fn several_importers_map_one_allocation_at_once() {
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
     pair.exporter.ok(&format!("fill {buffer} 21"));
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
-    let mut importers: Vec<_> = (0..6).map(|_| peer(&pair.scratch)).collect();
+    let mut importers: Vec<_> = (0..6).map(|_| child(&pair.scratch)).collect();
     let ids: Vec<u32> = importers
         .iter_mut()
         .map(|importer| importer.import(&handle, "").id)

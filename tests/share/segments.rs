@@ -1,8 +1,8 @@
-//! Windows over several allocations: all of it at one address, or nothing.
+//! Ranges over several allocations: all of it at one address, or nothing.
 
-use crate::{PROGRAM, Pair, peer};
+use crate::{PROGRAM, Pair, child};
 use gpuipc_core::{GpuIpcMemHandle, HandleType};
-use gpuipc_tests::{Peer, Scratch, forge, on_real_gpu, skip};
+use gpuipc_tests::{TestChild, Scratch, forge, on_real_gpu, skip};
 
 const PIECE: u64 = 2 << 20;
 
@@ -15,7 +15,7 @@ fn share(pair: &mut Pair, pieces: u64, offset: u64, len: u64) -> (u32, Vec<GpuIp
 }
 
 #[test]
-fn a_window_over_a_seam_is_one_contiguous_address() {
+fn a_range_over_a_seam_is_one_contiguous_address() {
     let mut pair = Pair::new();
     let (offset, len) = (PIECE - 1000, 3000);
     let (buffer, handles) = share(&mut pair, 2, offset, len);
@@ -24,16 +24,16 @@ fn a_window_over_a_seam_is_one_contiguous_address() {
     };
     assert_eq!((first.offset_from_base(), first.length()), (offset, 1000));
     assert_eq!((second.offset_from_base(), second.length()), (0, 2000));
-    assert_eq!(first.window().length, len);
+    assert_eq!(first.range().length, len);
     assert_eq!(
-        (second.window().offset, second.window().segment_index),
+        (second.range().offset, second.range().segment_index),
         (1000, 1)
     );
     let mem = pair.importer.import_all(&handles, "");
     assert_eq!((mem.used.as_str(), mem.len), ("PosixFd", len));
     pair.importer.ok(&format!("read {} 31 {offset}", mem.id));
     pair.importer.ok(&format!("write {} 32", mem.id));
-    // What lies outside the window is as it was.
+    // What lies outside the range is as it was.
     pair.exporter.ok(&format!("check {buffer} 31 0 {offset}"));
     let behind = offset + len;
     pair.exporter.ok(&format!(
@@ -43,7 +43,7 @@ fn a_window_over_a_seam_is_one_contiguous_address() {
 }
 
 #[test]
-fn a_window_inside_one_piece_is_one_handle() {
+fn a_range_inside_one_piece_is_one_handle() {
     let mut pair = Pair::new();
     let (_, handles) = share(&mut pair, 4, PIECE + 10, 20);
     assert_eq!(handles.len(), 1);
@@ -78,12 +78,12 @@ fn missing_doubled_and_foreign_segments_are_refused_by_name() {
         (vec![a, b, b, c], "position 2 is a second one for segment 1"),
         (
             vec![a, &others[1], c],
-            "position 1 is of another window than the first one (window_id differs)",
+            "position 1 is of another range than the first one (range_id differs)",
         ),
     ] {
         let given: Vec<_> = given.into_iter().cloned().collect();
         let refused = pair.importer.import_all_refused(&given, "");
-        assert_eq!(refused.status, "NOT_ONE_WINDOW");
+        assert_eq!(refused.status, "NOT_ONE_RANGE");
         assert!(refused.text.contains(words), "{}", refused.text);
     }
     pair.importer.returns_to(&before);
@@ -95,7 +95,7 @@ fn a_segment_that_would_leave_a_gap_is_refused() {
     let (_, mut handles) = share(&mut pair, 3, 0, 3 * PIECE);
     handles[1] = forge(&handles[1], |fields| fields.base_size *= 2);
     let refused = pair.importer.import_all_refused(&handles, "");
-    assert_eq!(refused.status, "NOT_ONE_WINDOW");
+    assert_eq!(refused.status, "NOT_ONE_RANGE");
     assert!(refused.text.contains("base_size"), "{}", refused.text);
 }
 
@@ -140,7 +140,7 @@ fn every_fault_in_the_chain_undoes_all_segments() {
 }
 
 #[test]
-fn a_withdrawn_segment_undoes_all() {
+fn a_revoked_segment_undoes_all() {
     let mut pair = Pair::new();
     let (_, mut handles) = share(&mut pair, 3, 0, 3 * PIECE);
     let before = pair.importer.state();
@@ -150,7 +150,7 @@ fn a_withdrawn_segment_undoes_all() {
         }
     });
     let refused = pair.importer.import_all_refused(&handles, "");
-    assert_eq!(refused.status, "OFFER_WITHDRAWN");
+    assert_eq!(refused.status, "EXPORT_REVOKED");
     assert!(refused.text.contains("of segment 2"), "{}", refused.text);
     pair.importer.returns_to(&before);
 }
@@ -182,7 +182,7 @@ fn what_lies_behind_the_last_piece_is_not_exported() {
 }
 
 #[test]
-fn a_window_over_segments_goes_by_fabric_too() {
+fn a_range_over_segments_goes_by_fabric_too() {
     if on_real_gpu() {
         return skip("needs a fabric");
     }
@@ -190,7 +190,7 @@ fn a_window_over_segments_goes_by_fabric_too() {
     let (a, _) = pair.exporter.alloc("vmm-fabric", PIECE);
     let (_, handle) = pair.exporter.export(a, 0, PIECE);
     assert!(handle.types().types().contains(&HandleType::Fabric));
-    // Two allocations of their own, as one window: what only a forger does, and
+    // Two allocations of their own, as one range: what only a forger does, and
     // harms nobody.
     let (b, _) = pair.exporter.alloc("vmm-fabric", PIECE);
     pair.exporter.ok(&format!("fill {a} 41"));
@@ -198,11 +198,11 @@ fn a_window_over_segments_goes_by_fabric_too() {
     let (_, other) = pair.exporter.export(b, 0, PIECE);
     let place = |handle: &GpuIpcMemHandle, index: u32| {
         forge(handle, |fields| {
-            fields.window.id = 77;
-            fields.window.length = 2 * PIECE;
-            fields.window.offset = u64::from(index) * PIECE;
-            fields.window.segment_index = index;
-            fields.window.segment_count = 2;
+            fields.range.id = 77;
+            fields.range.length = 2 * PIECE;
+            fields.range.offset = u64::from(index) * PIECE;
+            fields.range.segment_index = index;
+            fields.range.segment_count = 2;
         })
     };
     let handles = [place(&handle, 0), place(&other, 1)];
@@ -218,8 +218,8 @@ fn descriptors_on_demand_are_made_for_each_importer_and_kept_by_none() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("segments", 6 * PIECE);
     pair.exporter.ok(&format!("fill {buffer} 33"));
-    let (offer, first) = pair.exporter.export_all(buffer, 0, 1, "on-demand");
-    pair.exporter.ok(&format!("drop offer {offer}"));
+    let (export, first) = pair.exporter.export_all(buffer, 0, 1, "on-demand");
+    pair.exporter.ok(&format!("drop export {export}"));
     drop(first);
     let before = pair.exporter.ok("calls cuMemExportToShareableHandle");
     let (_, handles) = pair.exporter.export_all(buffer, 0, 6 * PIECE, "on-demand");
@@ -264,7 +264,7 @@ fn thousands_of_segments_fit_into_a_thousand_descriptors() {
     }
     let scratch = Scratch::new();
     let start = || {
-        Peer::start_with(PROGRAM, &scratch, |command| {
+        TestChild::start_with(PROGRAM, &scratch, |command| {
             command.env("GPUIPC_EMULATED_ROOM", "on-write");
         })
     };
@@ -291,7 +291,7 @@ fn thousands_of_segments_fit_into_a_thousand_descriptors() {
     importer.ok("no-faults");
     importer.returns_to(&before);
     // Others are served meanwhile and afterwards.
-    let mut another = peer(&scratch);
+    let mut another = child(&scratch);
     let mem = another.import_all(&handles, "timeout=50000");
     another.ok(&format!("drop mapping {}", mem.id));
 }

@@ -3,15 +3,15 @@
 use crate::PROGRAM;
 use crate::broker::connect_to;
 use gpuipc_core::Request;
-use gpuipc_tests::{ForEveryone, Peer, Scratch, forge};
+use gpuipc_tests::{ForEveryone, TestChild, Scratch, forge};
 use std::io::Write as _;
 use std::time::Duration;
 
 const LEN: u64 = 2 << 20;
 
-fn as_user(scratch: &Scratch, program: &ForEveryone, uid: u32, trust: &str) -> Peer {
+fn as_user(scratch: &Scratch, program: &ForEveryone, uid: u32, trust: &str) -> TestChild {
     use std::os::unix::process::CommandExt;
-    Peer::start_with(&program.program().to_string_lossy(), scratch, |command| {
+    TestChild::start_with(&program.program().to_string_lossy(), scratch, |command| {
         command
             .uid(uid)
             .gid(uid)
@@ -115,7 +115,7 @@ fn too_many_descriptors_in_flight_make_the_broker_busy_and_nothing_worse() {
     }
     let by_broker_alone = forge(&handle, |fields| {
         if let Some(ticket) = &mut fields.ticket {
-            (ticket.fd, ticket.ledger) = (None, None);
+            (ticket.fd, ticket.table) = (None, None);
         }
     });
     let mut importer = as_user(&scratch, &program, SOMEONE, "");

@@ -1,6 +1,6 @@
 //! Handles that no single export gives.
 
-use crate::{Peer, forge};
+use crate::{TestChild, forge};
 use gpuipc_core::GpuIpcMemHandle;
 
 /// The pattern that [`PosixFd` and `Fabric`](all_types) lead to.
@@ -8,13 +8,13 @@ pub const VMM_SEED: u64 = 100;
 /// The pattern that [`RuntimeIpc`](all_types) leads to.
 pub const LEGACY_SEED: u64 = 200;
 
-/// Offers memory that can be had by all three types: VMM memory with descriptor
+/// Exports memory that can be had by all three types: VMM memory with descriptor
 /// and fabric handle, and legacy memory of the same length in the legacy slot.
 /// The handle means `len` bytes from `offset` on of `allocation` bytes.
 ///
 /// The legacy type leads to other bytes than the others, so that a test sees
 /// which one was used.
-pub fn all_types(exporter: &mut Peer, allocation: u64, offset: u64, len: u64) -> GpuIpcMemHandle {
+pub fn all_types(exporter: &mut TestChild, allocation: u64, offset: u64, len: u64) -> GpuIpcMemHandle {
     let (vmm, _) = exporter.alloc("vmm-fabric", allocation);
     let (legacy, _) = exporter.alloc("cuda-malloc", allocation);
     exporter.ok(&format!("fill {vmm} {VMM_SEED}"));
@@ -31,7 +31,7 @@ pub fn all_types(exporter: &mut Peer, allocation: u64, offset: u64, len: u64) ->
 pub fn by_broker_alone(handle: &GpuIpcMemHandle) -> GpuIpcMemHandle {
     forge(handle, |fields| {
         if let Some(ticket) = &mut fields.ticket {
-            (ticket.fd, ticket.ledger) = (None, None);
+            (ticket.fd, ticket.table) = (None, None);
         }
     })
 }

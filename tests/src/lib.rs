@@ -1,13 +1,13 @@
 //! Helpers of the tests: scratch folders, and other processes that do as they
 //! are told.
 //!
-//! A test talks to [`Peer`]s, each a process of its own with the emulated
-//! driver in it, in lines of text; what a line does is in `peer/main.rs`. The
+//! A test talks to [`TestChild`]s, each a process of its own with the emulated
+//! driver in it, in lines of text; what a line does is in `child/main.rs`. The
 //! test itself holds no GPU memory, so that every handle really crosses
 //! between processes.
 
 mod handles;
-mod peer;
+mod child;
 mod scratch;
 
 /// The README's Rust, compiled.
@@ -24,7 +24,7 @@ pub struct Readme;
 pub struct Pages;
 
 pub use handles::{LEGACY_SEED, VMM_SEED, all_types, by_broker_alone, out_of_reach};
-pub use peer::{Imported, Peer, Refused, stop};
+pub use child::{Imported, TestChild, Refused, stop};
 pub use scratch::{ForEveryone, Scratch};
 
 use gpuipc_core::{GpuIpcMemHandle, HANDLE_BYTES};
@@ -88,7 +88,7 @@ pub fn pattern_byte(seed: u64, index: u64) -> u8 {
     mixed.to_be_bytes()[0]
 }
 
-/// A number that tells bytes apart (FNV-1a): what a peer answers to `sum`.
+/// A number that tells bytes apart (FNV-1a): what a child answers to `sum`.
 #[must_use]
 pub fn sum_of(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
@@ -96,7 +96,7 @@ pub fn sum_of(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Whether the peers use the machine's own driver (`GPUIPC_TEST_DRIVER=cuda`).
+/// whether the children use the machine's own driver (`GPUIPC_TEST_DRIVER=cuda`).
 #[must_use]
 pub fn on_real_gpu() -> bool {
     std::env::var_os("GPUIPC_TEST_DRIVER").is_some_and(|driver| driver == "cuda")

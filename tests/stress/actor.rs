@@ -1,8 +1,8 @@
 //! One thread of a worker: does one thing after the other, as its dice fall. A seed repeats what
-//! it tries, not what it finds on offer, which is the other processes' doing.
+//! it tries, not what it finds exported, which is the other processes' doing.
 #![allow(unsafe_code)]
 
-use crate::board::{Board, Count, Disturbance, Offer, now};
+use crate::board::{Board, Count, Disturbance, Export, now};
 use crate::giving::Group;
 use crate::judge;
 use crate::taking::Mapping;
@@ -23,8 +23,8 @@ pub(crate) struct Actor {
     pub(crate) dice: Dice,
     pub(crate) groups: Vec<Group>,
     pub(crate) mappings: Vec<Mapping>,
-    /// Offers that it has seen, and asks for again when they are over.
-    pub(crate) seen: Vec<Offer>,
+    /// Exports that it has seen, and asks for again when they are over.
+    pub(crate) seen: Vec<Export>,
 }
 
 impl Actor {
@@ -54,7 +54,7 @@ impl Actor {
             self.unmap();
         }
         while let Some(group) = self.groups.pop() {
-            self.withdraw_all(group);
+            self.revoke_all(group);
         }
         self.idle();
     }
@@ -62,7 +62,7 @@ impl Actor {
     fn one_step(&mut self) {
         match self.dice.below(64) {
             0..=7 if self.groups.len() < MOST_GROUPS => self.export_some(),
-            0..=11 => self.withdraw_some(),
+            0..=11 => self.revoke_some(),
             12..=31 if self.mappings.len() < MOST_MAPPINGS => self.import_some(),
             12..=31 | 46..=50 => self.unmap(),
             32..=45 => self.verify_some(),
@@ -83,7 +83,7 @@ impl Actor {
             return;
         };
         self.begin(Count::Fork);
-        let handles = self.seen.last().map(|offer| offer.handles.clone());
+        let handles = self.seen.last().map(|export| export.handles.clone());
         let handles = handles.unwrap_or_default();
         let ptr = self.groups.iter().find_map(Group::device_ptr).unwrap_or(1);
         let forked = crate::system::fork(|| {
@@ -121,8 +121,8 @@ impl Actor {
             .fail(&format!("thread {thread}, step {step}: {what}"));
     }
 
-    /// What was done to this process and an offer's owner since then, in the judge's words.
-    pub(crate) fn disturbances(&self, offer: Option<&Offer>, begun: u64) -> u8 {
+    /// What was done to this process and an export's owner since then, in the judge's words.
+    pub(crate) fn disturbances(&self, export: Option<&Export>, begun: u64) -> u8 {
         let mut all = 0;
         let mut add = |who, what, flag| {
             if self.board.was_disturbed(who, what, begun) {
@@ -133,14 +133,14 @@ impl Actor {
         add(own, Disturbance::Stop, judge::STOPPED);
         add(own, Disturbance::Files, judge::OWN_FILES);
         add(own, Disturbance::Faults, judge::OWN_FAULTS);
-        if let Some(offer) = offer {
-            let owner = offer.group.who;
+        if let Some(export) = export {
+            let owner = export.group.who;
             add(owner, Disturbance::Stop, judge::STOPPED);
             add(owner, Disturbance::Files, judge::EXPORTER_FILES);
             add(owner, Disturbance::Faults, judge::EXPORTER_FAULTS);
             // An import in the owner gives its own pointer, which it may have freed.
-            let freed = owner == own && !self.board.is_allocated(offer.group);
-            if freed || !self.board.stands(offer) || self.board.is_killed(owner) {
+            let freed = owner == own && !self.board.is_allocated(export.group);
+            if freed || !self.board.stands(export) || self.board.is_killed(owner) {
                 all |= judge::GONE;
             }
         }
@@ -152,7 +152,7 @@ impl Actor {
     pub(crate) fn judge<T>(
         &self,
         deed: Count,
-        offer: Option<&Offer>,
+        export: Option<&Export>,
         begun: u64,
         result: Result<T, Error>,
     ) -> Option<T> {
@@ -161,16 +161,16 @@ impl Actor {
                 self.board.done(deed);
                 return Some(value);
             }
-            // Looked at after the call: an offer that stands now was there at the error.
-            Err(error) if judge::is_explained(self.disturbances(offer, begun), &error) => {
+            // Looked at after the call: an export that stands now was there at the error.
+            Err(error) if judge::is_explained(self.disturbances(export, begun), &error) => {
                 self.board.refused(deed);
             }
             Err(error) => {
-                let of = offer.map(|offer| format!(" of {}", offer.memory));
+                let of = export.map(|export| format!(" of {}", export.memory));
                 self.fail(&format!(
                     "{deed:?}{} failed, which nothing explains ({:#b}): {error}",
                     of.unwrap_or_default(),
-                    self.disturbances(offer, begun),
+                    self.disturbances(export, begun),
                 ));
             }
         }

@@ -38,7 +38,7 @@ macro_rules! list {
 list! {
     /// What is counted: first what threads do, then what is done to them and what came of it.
     Count {
-        Allocate, Export, Withdraw, Free, FreeWhileExported, Import, ImportInOwner, ImportStale,
+        Allocate, Export, Revoke, Free, FreeWhileExported, Import, ImportInOwner, ImportStale,
         Verify, Unmap, Fork, NewIpc,
         BytesVerified, WrongBytes, Kills, Stops, Signals, DriverFaults, LowFileLimits,
         FullFileTables, NormalEnds, Hangs,
@@ -80,10 +80,10 @@ struct Group {
     ranges: [Range; RANGES],
 }
 
-/// A range on offer: read without a lock, and only whole.
+/// An exported range: read without a lock, and only whole.
 #[repr(C)]
 struct Range {
-    /// The offer's serial number; 0 while there is none, or it is being written.
+    /// The export's serial number; 0 while there is none, or it is being written.
     serial: AtomicU64,
     words: [AtomicU64; WORDS],
 }
@@ -124,9 +124,9 @@ pub(crate) struct GroupId {
     pub(crate) serial: u64,
 }
 
-/// A range on offer, as importers know it.
+/// An exported range, as importers know it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Offer {
+pub(crate) struct Export {
     pub(crate) group: GroupId,
     pub(crate) range: usize,
     /// Also the seed of the bytes: no two ranges have the same.
@@ -203,7 +203,7 @@ impl Board {
         self.place(who).incarnation.load(SeqCst) != who.incarnation
     }
 
-    /// Forgets what a dead worker was doing and offering.
+    /// Forgets what a dead worker was doing and exporting.
     pub(crate) fn bury(&self, who: Who) {
         let place = self.place(who);
         for group in &place.groups {
@@ -249,38 +249,38 @@ impl Board {
         self.group(group).allocated.load(SeqCst) == group.serial
     }
 
-    fn range(&self, offer: &Offer) -> &Range {
-        &self.group(offer.group).ranges[offer.range]
+    fn range(&self, export: &Export) -> &Range {
+        &self.group(export.group).ranges[export.range]
     }
 
     /// Lets others see it.
-    pub(crate) fn publish(&self, offer: &Offer) {
-        let range = self.range(offer);
+    pub(crate) fn publish(&self, export: &Export) {
+        let range = self.range(export);
         range.serial.store(0, Relaxed);
         fence(Release);
-        for (word, value) in range.words.iter().zip(offer.encode()) {
+        for (word, value) in range.words.iter().zip(export.encode()) {
             word.store(value, Relaxed);
         }
-        range.serial.store(offer.serial, Release);
+        range.serial.store(export.serial, Release);
     }
 
-    /// To be called before it is withdrawn.
-    pub(crate) fn withdraw(&self, offer: &Offer) {
-        self.range(offer).serial.store(0, SeqCst);
+    /// To be called before it is revoked.
+    pub(crate) fn revoke(&self, export: &Export) {
+        self.range(export).serial.store(0, SeqCst);
     }
 
-    /// Whether it is on offer still.
-    pub(crate) fn stands(&self, offer: &Offer) -> bool {
-        self.range(offer).serial.load(SeqCst) == offer.serial
+    /// Whether it is exported still.
+    pub(crate) fn stands(&self, export: &Export) -> bool {
+        self.range(export).serial.load(SeqCst) == export.serial
     }
 
     /// Whether its owner has let go of the whole allocation.
-    pub(crate) fn is_over(&self, offer: &Offer) -> bool {
-        !self.stands(offer) && self.group(offer.group).held.load(SeqCst) != offer.group.serial
+    pub(crate) fn is_over(&self, export: &Export) -> bool {
+        !self.stands(export) && self.group(export.group).held.load(SeqCst) != export.group.serial
     }
 
-    /// The offer at a place, if there is one.
-    pub(crate) fn read(&self, worker: usize, slot: usize, range: usize) -> Option<Offer> {
+    /// The export at a place, if there is one.
+    pub(crate) fn read(&self, worker: usize, slot: usize, range: usize) -> Option<Export> {
         let group = &self.places[worker].groups[slot];
         let at = &group.ranges[range];
         let serial = at.serial.load(Acquire);
@@ -299,11 +299,11 @@ impl Board {
             slot,
             serial: held,
         };
-        Offer::decode(group, range, serial, &words)
+        Export::decode(group, range, serial, &words)
     }
 }
 
-impl Offer {
+impl Export {
     fn encode(&self) -> Vec<u64> {
         let memory = Memory::ALL.iter().position(|memory| *memory == self.memory);
         let mut words = vec![memory.map_or(0, |at| at as u64), self.len as u64];
@@ -355,13 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_arrives_whole_and_is_over_after_its_end() {
-        let board = board("offers");
+    fn an_export_arrives_whole_and_is_over_after_its_end() {
+        let board = board("exports");
         let group = board
             .new_group(WHO, serial_of(WHO, 77))
             .expect("an empty board");
         let memory = Memory::Segments;
-        let offer = Offer {
+        let export = Export {
             group,
             range: 1,
             serial: serial_of(WHO, 9),
@@ -370,15 +370,15 @@ mod tests {
             handles: Vec::new(),
         };
         assert_eq!(board.read(2, group.slot, 1), None);
-        board.publish(&offer);
-        assert_eq!(board.read(2, group.slot, 1), Some(offer.clone()));
-        assert!(board.stands(&offer) && board.is_allocated(group));
+        board.publish(&export);
+        assert_eq!(board.read(2, group.slot, 1), Some(export.clone()));
+        assert!(board.stands(&export) && board.is_allocated(group));
         board.freed(group);
-        assert!(board.stands(&offer) && !board.is_allocated(group));
-        board.withdraw(&offer);
-        assert!(!board.stands(&offer) && !board.is_over(&offer));
+        assert!(board.stands(&export) && !board.is_allocated(group));
+        board.revoke(&export);
+        assert!(!board.stands(&export) && !board.is_over(&export));
         board.end_group(group);
-        assert!(board.is_over(&offer));
+        assert!(board.is_over(&export));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What an exporting thread does: allocates, exports, publishes; withdraws and frees in any order.
+//! What an exporting thread does: allocates, exports, publishes; revokes and frees in any order.
 
 use crate::actor::Actor;
-use crate::board::{Count, GroupId, Offer, RANGES};
+use crate::board::{Count, GroupId, Export, RANGES};
 use crate::worker::lock;
 use gpuipc::{Buffer, ExportOptions, Exported, Memory};
 use gpuipc_kit::{Kind, pattern};
@@ -26,13 +26,13 @@ pub(crate) fn memories(kind: Kind) -> &'static [Memory] {
     }
 }
 
-/// An allocation with its ranges on offer.
+/// An allocation with its ranges exported.
 pub(crate) struct Group {
     pub(crate) id: GroupId,
     memory: Memory,
     /// `None` once it was freed while exported.
     buffer: Option<Buffer>,
-    ranges: Vec<(Offer, Exported)>,
+    ranges: Vec<(Export, Exported)>,
 }
 
 impl Group {
@@ -80,7 +80,7 @@ impl Actor {
             self.export_range(&mut group, range, offset, bytes);
         }
         if group.ranges.is_empty() {
-            self.withdraw_all(group);
+            self.revoke_all(group);
         } else {
             self.groups.push(group);
         }
@@ -117,7 +117,7 @@ impl Actor {
         let Some(exported) = self.judge(Count::Export, None, begun, exported) else {
             return;
         };
-        let offer = Offer {
+        let export = Export {
             group: group.id,
             range,
             serial,
@@ -125,12 +125,12 @@ impl Actor {
             len,
             handles: exported.handles().to_vec(),
         };
-        self.board.publish(&offer);
-        group.ranges.push((offer, exported));
+        self.board.publish(&export);
+        group.ranges.push((export, exported));
     }
 
-    /// Withdraws one range of an allocation, or all and the memory.
-    pub(crate) fn withdraw_some(&mut self) {
+    /// Revokes one range of an allocation, or all and the memory.
+    pub(crate) fn revoke_some(&mut self) {
         if self.groups.is_empty() {
             return self.export_some();
         }
@@ -138,26 +138,26 @@ impl Actor {
         let ranges = self.groups[index].ranges.len();
         if ranges > 1 && self.dice.one_in(3) {
             let range = self.dice.below(ranges);
-            let (offer, exported) = self.groups[index].ranges.swap_remove(range);
+            let (export, exported) = self.groups[index].ranges.swap_remove(range);
             // Before the export ends: whoever still sees it knows that it stood.
-            self.board.withdraw(&offer);
+            self.board.revoke(&export);
             self.end_export(exported);
         } else {
             let group = self.groups.swap_remove(index);
-            self.withdraw_all(group);
+            self.revoke_all(group);
         }
     }
 
     fn end_export(&self, exported: Exported) {
-        self.begin(Count::Withdraw);
+        self.begin(Count::Revoke);
         drop(exported);
-        self.board.done(Count::Withdraw);
+        self.board.done(Count::Revoke);
     }
 
     /// Ends all ranges of an allocation and frees it, in any order: an export keeps what it can.
-    pub(crate) fn withdraw_all(&mut self, mut group: Group) {
-        for (offer, _) in &group.ranges {
-            self.board.withdraw(offer);
+    pub(crate) fn revoke_all(&mut self, mut group: Group) {
+        for (export, _) in &group.ranges {
+            self.board.revoke(export);
         }
         if self.dice.one_in(2) {
             self.free(Count::Free, &mut group);

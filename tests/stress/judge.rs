@@ -5,7 +5,7 @@ use gpuipc::{Attempt, Code, DriverCause, Error, Reason, Step};
 use gpuipc_emulated::faults::RANDOM_CODES;
 use rustix::io::Errno;
 
-/// The offer or its owner had ended before the call was over.
+/// The export or its owner had ended before the call was over.
 pub(crate) const GONE: u8 = 1;
 /// Driver calls of this process failed at random.
 pub(crate) const OWN_FAULTS: u8 = 2;
@@ -81,7 +81,7 @@ fn explains_attempt(attempt: &Attempt) -> u8 {
     let uses = opens || matches!(attempt.step, Step::Map | Step::Compare);
     let by_reason = match attempt.reason {
         Reason::ExporterGone
-        | Reason::OfferWithdrawn
+        | Reason::ExportRevoked
         | Reason::BrokerUnreachable
         | Reason::OwnBroker
         | Reason::ContextRefused => GONE,
@@ -120,7 +120,7 @@ mod tests {
             code,
             reason,
             segment: None,
-            peers: None,
+            gpu_pair: None,
             elapsed: std::time::Duration::ZERO,
         };
         let attempts = attempts.iter().map(attempt).collect();
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn each_attempt_needs_an_explanation_of_its_own() {
-        let withdrawn = (Step::BrokerRequest, Code::None, Reason::OfferWithdrawn);
+        let revoked = (Step::BrokerRequest, Code::None, Reason::ExportRevoked);
         let late = (Step::BrokerRequest, Code::None, Reason::TimedOut);
-        assert!(!is_explained(0, &import(&[withdrawn])));
-        assert!(is_explained(GONE, &import(&[withdrawn])));
-        assert!(!is_explained(GONE, &import(&[withdrawn, late])));
-        assert!(is_explained(GONE | STOPPED, &import(&[withdrawn, late])));
+        assert!(!is_explained(0, &import(&[revoked])));
+        assert!(is_explained(GONE, &import(&[revoked])));
+        assert!(!is_explained(GONE, &import(&[revoked, late])));
+        assert!(is_explained(GONE | STOPPED, &import(&[revoked, late])));
         assert!(!is_explained(u8::MAX, &import(&[])));
     }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each process has three threads that allocate, export, import, compare every byte, unmap,
-//! withdraw, free and fork in any order. An error must be one that a disturbance explains which
+//! revoke, free and fork in any order. An error must be one that a disturbance explains which
 //! was really injected. Every other one, a wrong byte, a hang, a panic and whatever is left at the
 //! end is a failure, and exit code 1.
 //!

@@ -38,7 +38,7 @@ fn a_short_run_does_everything_and_leaves_nothing() {
     for name in [
         "Allocate",
         "Export",
-        "Withdraw",
+        "Revoke",
         "Free",
         "FreeWhileExported",
         "Import",

@@ -39,7 +39,7 @@ pub(crate) struct Stage {
     pub(crate) desks: [Mutex<Option<(Count, Instant)>>; THREADS],
     /// Allocations that are mapped, or about to be, by how many ranges.
     pub(crate) mapped: Mutex<BTreeMap<u64, usize>>,
-    /// Makes slots and serial numbers of allocations and offers.
+    /// Makes slots and serial numbers of allocations and exports.
     pub(crate) making: Mutex<()>,
     serials: AtomicU64,
     ipc: Mutex<Option<Ipc>>,
@@ -68,8 +68,8 @@ impl Stage {
     }
 
     /// Has all threads use a new one from now on.
-    pub(crate) fn renew(&self, spare_descriptor: bool) -> Result<(), gpuipc::Error> {
-        let options = IpcOptions::default().spare_descriptor(spare_descriptor);
+    pub(crate) fn renew(&self, keepalive_descriptor: bool) -> Result<(), gpuipc::Error> {
+        let options = IpcOptions::default().keepalive_descriptor(keepalive_descriptor);
         let new = Ipc::with_options(self.driver, &options)?;
         let old = lock(&self.ipc).replace(new);
         drop(old);

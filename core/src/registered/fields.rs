@@ -29,8 +29,8 @@ layout! {
         pid: u32,
         #[at(16)] #[plain(u64)] /// The buffer's address in its owner, for the owner to recognise its own buffer. For no one else, and never a reason to touch that address: bytes that come in can say anything.
         pointer: u64,
-        #[at(24)] #[plain(u64)] /// Bytes of the buffer, at least 1: as long as the handles' window.
-        size: u64,
+        #[at(24)] #[plain(u64)] /// Bytes of the buffer, at least 1: as long as the handles' range.
+        len: u64,
         #[at(32)] #[plain(ProcessId)] /// The owner, which exported all handles.
         process_id: [u8; 16],
         #[at(48)] #[plain(HostId)] /// The owner's host.
@@ -45,7 +45,7 @@ layout! {
 
     /// All that a registered memory says beside its transports and handles.
     ///
-    /// The default makes none: a size is missing.
+    /// The default makes none: a length is missing.
     ///
     /// On the wire it is the first 128 bytes:
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl RegisteredFields {
     /// Writes a registered memory to the start of `buffer`, and gives the bytes written:
     /// [`registered_len`].
     ///
-    /// The handles are those of the buffer's window, in the order of their segments.
+    /// The handles are those of the buffer's range, in the order of their segments.
     ///
     /// # Errors
     ///

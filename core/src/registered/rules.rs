@@ -73,13 +73,13 @@ pub(super) fn check_content(
     handles: impl ExactSizeIterator<Item = Result<GpuIpcMemHandle, DecodeError>>,
 ) -> Result<(), RegisteredError> {
     let at = Header::AT;
-    at.size
-        .must(fields.size > 0, fields.size, "a buffer has at least 1 byte")?;
+    at.len
+        .must(fields.len > 0, fields.len, "a buffer has at least 1 byte")?;
     for (index, info) in transports.clone().enumerate() {
         check_transport(&info, transports.clone().take(index))
             .map_err(|broken| in_transport(index, broken))?;
     }
-    let mut window = WindowSoFar {
+    let mut range = RangeSoFar {
         id: None,
         count: number(handles.len()),
         end: 0,
@@ -88,7 +88,7 @@ pub(super) fn check_content(
         decoded
             .and_then(|handle| {
                 check_owner(fields, &handle)?;
-                Ok(window.check_next(fields, number(index), &handle)?)
+                Ok(range.check_next(fields, number(index), &handle)?)
             })
             .map_err(|error| RegisteredError::Handle { index, error })?;
     }
@@ -124,47 +124,47 @@ fn check_owner(fields: &RegisteredFields, handle: &GpuIpcMemHandle) -> Checked {
     same(fields.process_id.0, handle.process_id, at.name, at.start)
 }
 
-/// What the handles before the next one say of their window.
-struct WindowSoFar {
-    /// The window; none before the first handle.
+/// What the handles before the next one say of their range.
+struct RangeSoFar {
+    /// The range; none before the first handle.
     id: Option<u64>,
     /// Handles in all.
     count: u64,
-    /// Bytes of the window that the segments so far hold.
+    /// Bytes of the range that the segments so far hold.
     end: u64,
 }
 
-impl WindowSoFar {
-    /// The handle's segment is the next one of the window that is all of the memory.
+impl RangeSoFar {
+    /// The handle's segment is the next one of the range that is all of the memory.
     fn check_next(
         &mut self,
         fields: &RegisteredFields,
         index: u64,
         handle: &GpuIpcMemHandle,
     ) -> Checked {
-        let segment = handle.window();
+        let segment = handle.range();
         let id = *self.id.get_or_insert(segment.id);
-        HANDLE.window_id.must(
+        HANDLE.range_id.must(
             segment.id == id,
             segment.id,
-            "all handles of a registered memory are of one window",
+            "all handles of a registered memory are of one range",
         )?;
         HANDLE.segment_count.must(
             u64::from(segment.segment_count) == self.count,
             segment.segment_count,
-            "a registered memory has all handles of its window, and no others",
+            "a registered memory has all handles of its range, and no others",
         )?;
         HANDLE.segment_index.must(
             u64::from(segment.segment_index) == index,
             segment.segment_index,
             "handles come in the order of their segments",
         )?;
-        HANDLE.window_length.must(
-            segment.length == fields.size,
+        HANDLE.range_length.must(
+            segment.length == fields.len,
             segment.length,
-            "the window is as long as the registered memory",
+            "the range is as long as the registered memory",
         )?;
-        HANDLE.window_offset.must(
+        HANDLE.range_offset.must(
             segment.offset == self.end,
             segment.offset,
             "a segment starts where the one before ends",
@@ -173,9 +173,9 @@ impl WindowSoFar {
         self.end = segment.offset.saturating_add(handle.length());
         let last = index.saturating_add(1) == self.count;
         HANDLE.length.must(
-            !last || self.end == fields.size,
+            !last || self.end == fields.len,
             handle.length(),
-            "the last segment ends where the window ends",
+            "the last segment ends where the range ends",
         )
     }
 }

@@ -1,8 +1,8 @@
 //! One valid handle of each kind, and registered memories, with values that are easy to see in a dump.
 
 use gpuipc_core::{
-    ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HandleFields, HostId, LedgerEntry,
-    ProcessId, RegisteredFields, Ticket, Token, TransportInfo, Window, registered_len,
+    ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HandleFields, HostId, TablePlace,
+    ProcessId, RegisteredFields, Ticket, Token, TransportInfo, SharedRange, registered_len,
 };
 
 /// A sample, and the name of its golden file.
@@ -18,7 +18,7 @@ pub(crate) const TICKET: Ticket = Ticket {
     endpoint: Endpoint([0xe0; 16]),
     token: TOKEN,
     fd: None,
-    ledger: None,
+    table: None,
 };
 
 /// What all samples share: 2 MiB at 64 KiB of an allocation of 16 MiB. No type yet.
@@ -28,7 +28,7 @@ pub(crate) fn plain() -> HandleFields {
         offset_from_base: 64 << 10,
         length: 2 << 20,
         allocation_id: 0x1122_3344_5566_7788,
-        window: Window {
+        range: SharedRange {
             id: 7,
             length: 2 << 20,
             offset: 0,
@@ -74,11 +74,11 @@ pub(crate) fn fd() -> HandleFields {
     }
 }
 
-pub(crate) fn fd_and_ledger() -> HandleFields {
+pub(crate) fn fd_and_table() -> HandleFields {
     HandleFields {
         ticket: Some(Ticket {
             fd: Some(37),
-            ledger: Some(LedgerEntry {
+            table: Some(TablePlace {
                 fd: 41,
                 slot: 2,
                 device: 26,
@@ -125,7 +125,7 @@ pub(crate) fn multicast() -> HandleFields {
 
 pub(crate) fn segment() -> HandleFields {
     HandleFields {
-        window: Window {
+        range: SharedRange {
             id: 7,
             length: 7 << 20,
             offset: 4 << 20,
@@ -152,7 +152,7 @@ pub(crate) fn all() -> [Sample; 8] {
         Sample {
             name: "fd-ledger",
             about: "handle: VMM memory, PosixFd, the descriptor proven by a ledger",
-            fields: fd_and_ledger(),
+            fields: fd_and_table(),
         },
         Sample {
             name: "fd-fabric",
@@ -208,7 +208,7 @@ impl Registered {
 pub(crate) fn registered_fields() -> RegisteredFields {
     RegisteredFields {
         pointer: 0x7f00_1020_3000,
-        size: 7 << 20,
+        len: 7 << 20,
         process_id: ProcessId([0xc0; 16]),
         host_id: HostId([0xb0; 16]),
         pid: 4242,
@@ -216,13 +216,13 @@ pub(crate) fn registered_fields() -> RegisteredFields {
     }
 }
 
-/// Handles of a window of 7 MiB: segments of 4, 2 and 1 MiB.
+/// Handles of a range of 7 MiB: segments of 4, 2 and 1 MiB.
 pub(crate) fn three_segments() -> Vec<GpuIpcMemHandle> {
     let parts = [(0, 0_u64, 4_u64), (1, 4, 2), (2, 6, 1)];
     let handles = parts.map(|(segment_index, offset, length)| {
         let fields = HandleFields {
             length: length << 20,
-            window: Window {
+            range: SharedRange {
                 id: 7,
                 length: 7 << 20,
                 offset: offset << 20,
@@ -257,7 +257,7 @@ pub(crate) fn all_registered() -> [Registered; 3] {
             name: "registered-handle",
             about: "registered memory: no transport, one handle",
             fields: RegisteredFields {
-                size: 2 << 20,
+                len: 2 << 20,
                 ..registered_fields()
             },
             transports: Vec::new(),

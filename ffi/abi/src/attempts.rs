@@ -13,12 +13,12 @@ use std::sync::{Mutex, PoisonError};
 /// them.
 pub const GPUIPC_SEGMENT_NONE: u32 = u32::MAX;
 
-/// One way that was tried and did not work. Of 96 bytes for ever; what comes
+/// One type that was tried and did not work. Of 96 bytes for ever; what comes
 /// takes reserved ones.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CAttempt {
-    /// The way that was tried: `GPUIPC_TYPE_...`.
+    /// The type that was tried: `GPUIPC_TYPE_...`.
     pub handle_type: u32,
     /// Where it ended: `GPUIPC_STEP_...`.
     pub step: u32,
@@ -42,9 +42,9 @@ pub struct CAttempt {
     pub reserved_long: u64,
     /// Where there was no way between two GPUs, the UUID of the importing one; else
     /// zeros.
-    pub peer_from: [u8; 16],
+    pub pair_from: [u8; 16],
     /// The UUID of the GPU that holds the memory; else zeros.
-    pub peer_to: [u8; 16],
+    pub pair_to: [u8; 16],
 }
 
 /// What a call that failed said, in numbers. Of 32 bytes for ever; what comes
@@ -74,7 +74,7 @@ const _: () = assert!(
         && offset_of!(CAttempt, elapsed_ns) == 24
         && offset_of!(CAttempt, step_text) == 32
         && offset_of!(CAttempt, reserved_long) == 56
-        && offset_of!(CAttempt, peer_to) == 80,
+        && offset_of!(CAttempt, pair_to) == 80,
     "C callers were compiled with these places, which leave no padding"
 );
 const _: () = assert!(
@@ -97,8 +97,8 @@ impl CAttempt {
             reason_text: constant(attempt.reason.why()).as_ptr(),
             hint_text: constant(attempt.reason.hint()).as_ptr(),
             reserved_long: 0,
-            peer_from: attempt.peers.map_or([0; 16], |peers| peers.from.0),
-            peer_to: attempt.peers.map_or([0; 16], |peers| peers.to.0),
+            pair_from: attempt.gpu_pair.map_or([0; 16], |gpu_pair| gpu_pair.from.0),
+            pair_to: attempt.gpu_pair.map_or([0; 16], |gpu_pair| gpu_pair.to.0),
         }
     }
 
@@ -116,8 +116,8 @@ impl CAttempt {
             reason_text: c"".as_ptr(),
             hint_text: c"".as_ptr(),
             reserved_long: 0,
-            peer_from: [0; 16],
-            peer_to: [0; 16],
+            pair_from: [0; 16],
+            pair_to: [0; 16],
         }
     }
 }

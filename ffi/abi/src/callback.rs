@@ -2,7 +2,7 @@
 //! for the last error and for constants work, until the callback returns. The library
 //! may hold locks meanwhile, and a call from there would wait for its own thread.
 
-use crate::border;
+use crate::calls;
 use crate::failure::Failure;
 use gpuipc::Status;
 use std::cell::Cell;
@@ -39,7 +39,7 @@ impl<T> Drop for Unwound<T> {
     /// another thread: it stays here, so that the process can end in order.
     fn drop(&mut self) {
         drop(self.0.take());
-        if border::is_throwing_cpp() {
+        if calls::is_throwing_cpp() {
             std::process::abort();
         }
         loop {

@@ -18,7 +18,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// One that the border itself finds.
+    /// One that the C layer itself finds.
     pub(crate) const fn new(status: Status, text: String) -> Self {
         Self {
             status,

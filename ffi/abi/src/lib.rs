@@ -10,7 +10,7 @@
 //! * `callback`: what the library's callers may do while it calls them.
 //! * `logger`: log lines, for hosts that have no logger of Rust's `log`.
 //! * `objects`, `options`: what C holds, and C's options as the library's.
-//! * [`border`]: the functions that C calls. NULL, buffers and panics are dealt
+//! * [`calls`]: the functions that C calls. NULL, buffers and panics are dealt
 //!   with there, and only there; all other files are safe Rust.
 //!
 //! Nothing here decides how memory is shared: that is the crate `gpuipc`. The
@@ -29,7 +29,7 @@ pub mod kinds;
 pub mod reasons;
 
 pub mod attempts;
-pub mod border;
+pub mod calls;
 mod callback;
 mod failure;
 mod last_error;

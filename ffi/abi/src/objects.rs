@@ -4,11 +4,11 @@
 
 #[cfg(feature = "multicast")]
 pub mod multicast;
-pub mod outlook;
+pub mod feasibility;
 pub mod registered;
 pub mod reservation;
 
-pub use outlook::Outlook;
+pub use feasibility::Feasibility;
 pub use registered::Registered;
 pub use reservation::Reservation;
 
@@ -28,7 +28,7 @@ pub struct Library {
     ipc: Ipc,
 }
 
-/// Memory on offer to other processes. While it lives, importers can map the
+/// Memory exported to other processes. While it lives, importers can map the
 /// memory.
 #[derive(Debug)]
 pub struct Exported {
@@ -123,7 +123,7 @@ impl Exported {
 
     pub(crate) fn len(&self) -> usize {
         // No more than there are addresses.
-        usize::try_from(self.exported.size()).unwrap_or(usize::MAX)
+        usize::try_from(self.exported.len()).unwrap_or(usize::MAX)
     }
 
     /// # Safety
@@ -224,7 +224,7 @@ pub(crate) fn check_forked() -> Result<(), Failure> {
 }
 
 /// Refuses a range that is not inside `all` bytes, before anything is touched.
-pub(crate) fn check_range(offset: usize, size: usize, all: usize) -> Result<(), Failure> {
+pub(crate) fn check_inside(offset: usize, size: usize, all: usize) -> Result<(), Failure> {
     match offset.checked_add(size) {
         Some(end) if end <= all => Ok(()),
         _ => Err(Failure::argument(format!(

@@ -30,7 +30,7 @@ pub const GPUIPC_STEP_SET_ACCESS: u32 = 11;
 pub const GPUIPC_STEP_OPEN: u32 = 12;
 /// Comparing what was mapped with what the handle says.
 pub const GPUIPC_STEP_COMPARE: u32 = 13;
-/// Asking the broker whether the memory is still the one that was offered.
+/// Asking the broker whether the memory is still the one that was exported.
 pub const GPUIPC_STEP_LIVENESS: u32 = 14;
 /// `cuMemPoolImportFromShareableHandle`.
 pub const GPUIPC_STEP_IMPORT_POOL: u32 = 15;
@@ -47,9 +47,9 @@ pub const GPUIPC_REASON_NOT_ALLOWED: u32 = 1;
 pub const GPUIPC_REASON_OTHER_HOST: u32 = 2;
 /// The exporting process has ended, or shut its broker down.
 pub const GPUIPC_REASON_EXPORTER_GONE: u32 = 3;
-/// The exporter runs, but no longer offers this memory (or never did, if the handle is
+/// The exporter runs, but no longer exports this memory (or never did, if the handle is
 /// forged).
-pub const GPUIPC_REASON_OFFER_WITHDRAWN: u32 = 4;
+pub const GPUIPC_REASON_EXPORT_REVOKED: u32 = 4;
 /// No name of the broker leads to it.
 pub const GPUIPC_REASON_BROKER_UNREACHABLE: u32 = 5;
 /// Another user's process is at the other end.
@@ -72,7 +72,7 @@ pub const GPUIPC_REASON_PTRACE_REFUSED: u32 = 13;
 pub const GPUIPC_REASON_NO_PIDFD: u32 = 14;
 /// The caller's cancel flag was set.
 pub const GPUIPC_REASON_CANCELLED: u32 = 15;
-/// The offer has no descriptor.
+/// The export has no descriptor.
 pub const GPUIPC_REASON_NO_DESCRIPTOR: u32 = 16;
 /// The driver does not take the descriptor.
 pub const GPUIPC_REASON_NOT_CUDA_DESCRIPTOR: u32 = 17;
@@ -170,7 +170,7 @@ pub(crate) const fn reason(reason: Reason) -> u32 {
         Reason::NotAllowed => GPUIPC_REASON_NOT_ALLOWED,
         Reason::OtherHost => GPUIPC_REASON_OTHER_HOST,
         Reason::ExporterGone => GPUIPC_REASON_EXPORTER_GONE,
-        Reason::OfferWithdrawn => GPUIPC_REASON_OFFER_WITHDRAWN,
+        Reason::ExportRevoked => GPUIPC_REASON_EXPORT_REVOKED,
         Reason::BrokerUnreachable => GPUIPC_REASON_BROKER_UNREACHABLE,
         Reason::NotTrusted => GPUIPC_REASON_NOT_TRUSTED,
         Reason::UserRefused => GPUIPC_REASON_USER_REFUSED,

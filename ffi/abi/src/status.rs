@@ -60,8 +60,8 @@ pub const GPUIPC_BROKER_START: u32 = 61;
 
 /// The process that exported the memory is gone.
 pub const GPUIPC_EXPORTER_GONE: u32 = 80;
-/// The exporter has taken its offer back.
-pub const GPUIPC_OFFER_WITHDRAWN: u32 = 81;
+/// The exporter has revoked the export.
+pub const GPUIPC_EXPORT_REVOKED: u32 = 81;
 /// The deadline passed.
 pub const GPUIPC_TIMED_OUT: u32 = 82;
 /// Every type of sharing was tried, and none worked.
@@ -72,8 +72,8 @@ pub const GPUIPC_OTHER_HOST: u32 = 84;
 pub const GPUIPC_UNSUPPORTED: u32 = 85;
 /// The caller's cancel flag was set.
 pub const GPUIPC_CANCELLED: u32 = 86;
-/// The handles are not the segments of one window.
-pub const GPUIPC_NOT_ONE_WINDOW: u32 = 87;
+/// The handles are not the segments of one range.
+pub const GPUIPC_NOT_ONE_RANGE: u32 = 87;
 
 /// A multicast object cannot be had or used here.
 pub const GPUIPC_MULTICAST_UNAVAILABLE: u32 = 100;

@@ -27,15 +27,15 @@ pub const GPUIPC_ACCESS_READ_ONLY: u32 = 1;
 /// Nobody could be asked. A legacy handle of freed memory opens whatever lies
 /// at its address by then.
 pub const GPUIPC_LIVENESS_UNKNOWN: u32 = 0;
-/// The exporter said that it is still the memory that was offered. It must stay
+/// The exporter said that it is still the memory that was exported. It must stay
 /// allocated: the mapping holds no reference.
 pub const GPUIPC_LIVENESS_MEMORY_UNCHANGED: u32 = 1;
-/// The mapping holds a reference: it is the memory that was offered, and stays
+/// The mapping holds a reference: it is the memory that was exported, and stays
 /// so, whatever its owner does.
 pub const GPUIPC_LIVENESS_REFERENCED: u32 = 2;
-/// The exporter lives and still offers the memory, but could not be asked
+/// The exporter lives and still exports the memory, but could not be asked
 /// whether its owner has freed it meanwhile.
-pub const GPUIPC_LIVENESS_OFFER_LIVES: u32 = 3;
+pub const GPUIPC_LIVENESS_EXPORT_LIVES: u32 = 3;
 
 /// As the length of an export: from the pointer to the end of the allocation around it.
 pub const GPUIPC_WHOLE_ALLOCATION: usize = 0xffff_ffff_ffff_ffff;
@@ -121,6 +121,6 @@ pub(crate) const fn liveness(liveness: Liveness) -> u32 {
         Liveness::Unknown => GPUIPC_LIVENESS_UNKNOWN,
         Liveness::MemoryUnchanged => GPUIPC_LIVENESS_MEMORY_UNCHANGED,
         Liveness::Referenced => GPUIPC_LIVENESS_REFERENCED,
-        Liveness::OfferLives => GPUIPC_LIVENESS_OFFER_LIVES,
+        Liveness::ExportLives => GPUIPC_LIVENESS_EXPORT_LIVES,
     }
 }

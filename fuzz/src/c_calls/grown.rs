@@ -1,12 +1,12 @@
-//! Calls about places, outlooks and registered memory.
+//! Calls about places, feasibilities and registered memory.
 
 use super::Op;
 use super::world::{FORM, HANDLES, World};
 use crate::checker::HANDLE as BYTES;
 use gpuipc_c::attempts::{CAttempt, CError};
-use gpuipc_c::border::{buffer, export, library, mem, outlook, registered, reservation};
+use gpuipc_c::calls::{buffer, export, library, mem, feasibility, registered, reservation};
 use gpuipc_c::objects::Reservation;
-use gpuipc_c::objects::outlook::TypeOutlook;
+use gpuipc_c::objects::feasibility::TypeFeasibility;
 use gpuipc_c::objects::registered::{COwner, CTransport};
 use gpuipc_c::options::{CDevice, ExportOptions, ImportOptions};
 use std::mem::MaybeUninit;
@@ -61,8 +61,8 @@ impl Extra {
     pub(super) fn put(&self, options: &mut ImportOptions, place: Option<&Reservation>) {
         options.device_uuid = self.uuid;
         options.host_access = self.host_access;
-        options.more_devices = self.devices.as_ptr();
-        options.more_device_count = self.count;
+        options.access_devices = self.devices.as_ptr();
+        options.access_device_count = self.count;
         options.place = place.map_or(ptr::null(), ptr::from_ref);
         options.place_offset = self.place_offset;
     }
@@ -145,7 +145,7 @@ impl World {
         // SAFETY: at most as many bytes as the handles have, options of our own, and
         // objects that live.
         let status = unsafe {
-            outlook::gpuipc_can_import(
+            feasibility::gpuipc_can_import(
                 library,
                 handles.as_ptr(),
                 len,
@@ -161,22 +161,22 @@ impl World {
         let mut said = MaybeUninit::uninit();
         let mut problem = MaybeUninit::uninit();
         let mut count = MaybeUninit::new(0);
-        let mut types = [const { MaybeUninit::<TypeOutlook>::uninit() }; 3];
+        let mut types = [const { MaybeUninit::<TypeFeasibility>::uninit() }; 3];
         assert_eq!(
-            outlook::gpuipc_outlook_is_own(Some(&object), Some(&mut said)),
+            feasibility::gpuipc_feasibility_is_own(Some(&object), Some(&mut said)),
             0
         );
         assert_eq!(
-            outlook::gpuipc_outlook_is_importable(Some(&object), Some(&mut said)),
+            feasibility::gpuipc_feasibility_is_importable(Some(&object), Some(&mut said)),
             0
         );
         assert_eq!(
-            outlook::gpuipc_outlook_problem(Some(&object), Some(&mut problem)),
+            feasibility::gpuipc_feasibility_problem(Some(&object), Some(&mut problem)),
             0
         );
         // SAFETY: the three types that there is room for.
         let listed = unsafe {
-            outlook::gpuipc_outlook_types(
+            feasibility::gpuipc_feasibility_types(
                 Some(&object),
                 types.as_mut_ptr().cast(),
                 3,
@@ -191,16 +191,16 @@ impl World {
         for one in &types[..count] {
             // SAFETY: the call has written as many as it says.
             let one = unsafe { one.assume_init_ref() };
-            assert!((1..=3).contains(&one.verdict));
-            assert_eq!(one.verdict == 3, one.attempt.handle_type != 0);
+            assert!((1..=3).contains(&one.feasible));
+            assert_eq!(one.feasible == 3, one.attempt.handle_type != 0);
         }
         assert!(problem == 0 || count == 0);
         let (to, size) = (self.room.as_mut_ptr().cast(), self.room.len());
         // SAFETY: `size` bytes of our own.
-        let told = unsafe { outlook::gpuipc_outlook_problem_text(Some(&object), to, size, None) };
+        let told = unsafe { feasibility::gpuipc_feasibility_problem_text(Some(&object), to, size, None) };
         assert_eq!(told, 0);
         assert_eq!(self.room[0] == 0, problem == 0);
-        outlook::gpuipc_outlook_free(Some(object));
+        feasibility::gpuipc_feasibility_free(Some(object));
         status
     }
 
@@ -218,11 +218,11 @@ impl World {
         bytes[..4].copy_from_slice(b"rkey");
         let mut transports = [CTransport {
             kind: 7,
-            length: 4 + (op.number >> 8 & 3),
+            len: 4 + (op.number >> 8 & 3),
             bytes,
         }; 2];
         transports[1].kind += op.number & 1;
-        transports[1].length = op.number >> 16 & 0xff;
+        transports[1].len = op.number >> 16 & 0xff;
         let count = usize::from(op.other >> 4) % 3;
         let options = ExportOptions {
             struct_size: size_of::<ExportOptions>(),
@@ -283,7 +283,7 @@ impl World {
         let out = (!op.has(4)).then_some(&mut long);
         match op.other % 11 {
             0 => registered::gpuipc_registered_data(object, out),
-            1 => registered::gpuipc_registered_size(object, out),
+            1 => registered::gpuipc_registered_len(object, out),
             2 => registered::gpuipc_registered_original_ptr(object, out),
             3 => {
                 let mut owner = MaybeUninit::<COwner>::uninit();
@@ -363,13 +363,13 @@ impl World {
         library::gpuipc_close_idle_connections(self.libraries.get(op.bits >> 6))
     }
 
-    /// Writes all handles of an offer, so that later imports are of all of them.
+    /// Writes all handles of an export, so that later imports are of all of them.
     pub(super) fn all_handles(&mut self, op: Op) -> u32 {
         let mut count = MaybeUninit::new(0);
         let to = self.handle.as_mut_ptr();
-        let offer = self.offers.get(op.object);
+        let export = self.exports.get(op.object);
         // SAFETY: as many bytes of our own as are said.
-        let status = unsafe { export::gpuipc_exported_bytes(offer, to, HANDLES, Some(&mut count)) };
+        let status = unsafe { export::gpuipc_exported_bytes(export, to, HANDLES, Some(&mut count)) };
         if status == 0 {
             // SAFETY: set when it was made.
             self.told = unsafe { count.assume_init() };

@@ -73,7 +73,7 @@ pub fn run(data: &[u8]) {
     let before = counters::read();
     calls(data);
     let start = Instant::now();
-    // A broker's thread that answers just then holds an offer a moment longer.
+    // A broker's thread that answers just then holds an export a moment longer.
     while counters::read() != before && start.elapsed() < Duration::from_secs(2) {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -7,7 +7,7 @@ use crate::checker::{HANDLE as BYTES, seal};
 use core::ffi::{CStr, c_char};
 use gpuipc::{Driver, IpcOptions, Trust};
 use gpuipc_c::attempts::{CAttempt, CError};
-use gpuipc_c::border::{buffer, cancel, error, export, handle, import, library, mem};
+use gpuipc_c::calls::{buffer, cancel, error, export, handle, import, library, mem};
 use gpuipc_c::objects::{Buffer, Cancel, Exported, Library, Mem, Registered, Reservation};
 use gpuipc_c::options::{ExportOptions, ImportOptions, OpenOptions};
 use gpuipc_emulated::faults;
@@ -34,7 +34,7 @@ pub(super) struct World {
     driver: Driver,
     pub(super) libraries: Hold<Library>,
     pub(super) buffers: Hold<Buffer>,
-    pub(super) offers: Hold<Exported>,
+    pub(super) exports: Hold<Exported>,
     pub(super) mems: Hold<Mem>,
     cancels: Hold<Cancel>,
     pub(super) reservations: Hold<Reservation>,
@@ -67,7 +67,7 @@ impl World {
             driver: unsafe { Driver::from_table(gpuipc_emulated::table()) },
             libraries: Hold::new(),
             buffers: Hold::new(),
-            offers: Hold::new(),
+            exports: Hold::new(),
             mems: Hold::new(),
             cancels: Hold::new(),
             reservations: Hold::new(),
@@ -97,7 +97,7 @@ impl World {
             4 => self.buffer_copy(op),
             5 => self.export(op),
             6 => {
-                export::gpuipc_exported_free(self.offers.take(op.object));
+                export::gpuipc_exported_free(self.exports.take(op.object));
                 return;
             }
             7 => self.exported_bytes(op),
@@ -267,7 +267,7 @@ impl World {
             fd_on_demand: (op.other >> 6 & 1).into(),
             reserved: (op.other >> 7).into(),
         };
-        self.offers.make(
+        self.exports.make(
             op.object,
             op.has(4),
             |out| {
@@ -284,7 +284,7 @@ impl World {
     }
 
     fn exported_bytes(&mut self, op: Op) -> u32 {
-        let offer = self.offers.get(op.object);
+        let export = self.exports.get(op.object);
         let mut count = MaybeUninit::new(7);
         let size = if op.has(8) {
             op.number as usize % BYTES
@@ -297,19 +297,19 @@ impl World {
             self.handle.as_mut_ptr()
         };
         match op.other % 3 {
-            0 => export::gpuipc_exported_handle_count(offer, Some(&mut count)),
+            0 => export::gpuipc_exported_handle_count(export, Some(&mut count)),
             1 => {
                 let index = usize::from(op.other / 128);
                 // SAFETY: NULL, or `size` bytes of our own.
                 let status =
-                    unsafe { export::gpuipc_exported_handle_bytes(offer, index, to, size) };
+                    unsafe { export::gpuipc_exported_handle_bytes(export, index, to, size) };
                 if status == 0 {
                     self.told = BYTES;
                 }
                 status
             }
             // SAFETY: as above.
-            _ => unsafe { export::gpuipc_exported_bytes(offer, to, size, Some(&mut count)) },
+            _ => unsafe { export::gpuipc_exported_bytes(export, to, size, Some(&mut count)) },
         }
     }
 
@@ -358,8 +358,8 @@ impl World {
             cancel: cancel.map_or(ptr::null(), ptr::from_ref),
             device_uuid: [0; 16],
             host_access: 0,
-            more_device_count: 0,
-            more_devices: ptr::null(),
+            access_device_count: 0,
+            access_devices: ptr::null(),
             place: ptr::null(),
             place_offset: 0,
         };
@@ -429,7 +429,7 @@ impl World {
         } else {
             // SAFETY: as above.
             unsafe {
-                export::gpuipc_exported_attempt_list(self.offers.get(op.object), to, capacity, out)
+                export::gpuipc_exported_attempt_list(self.exports.get(op.object), to, capacity, out)
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 impl World {
     /// Waits until the driver holds what the model says, if it does not: who answers just then
-    /// holds an offer a moment longer.
+    /// holds an export a moment longer.
     pub(super) fn is_what_the_driver_holds(&self, op: &Op) {
         let expected = self.expected();
         let start = Instant::now();
@@ -36,11 +36,11 @@ impl World {
 
     fn expected(&self) -> Counters {
         let mut all = self.before.clone();
-        // By memory and piece: VMM memory on offer stays allocated.
+        // By memory and piece: exported VMM memory stays allocated.
         let mut physical = BTreeSet::new();
-        for offer in self.offers.iter().flatten().filter(|offer| offer.is_vmm) {
-            let pieces = offer.start / PIECE..=(offer.start + offer.len - 1) / PIECE;
-            physical.extend(pieces.map(|piece| (offer.of, piece)));
+        for export in self.exports.iter().flatten().filter(|export| export.is_vmm) {
+            let pieces = export.start / PIECE..=(export.start + export.len - 1) / PIECE;
+            physical.extend(pieces.map(|piece| (export.of, piece)));
         }
         all.handle_references += physical.len() as u64;
         for own in self.own.iter().flatten() {
@@ -59,7 +59,7 @@ impl World {
             }
         }
         all.physical_allocations += physical.len() as u64;
-        // All windows of one allocation share its mapping, which has one address.
+        // All ranges of one allocation share its mapping, which has one address.
         let mappings = self
             .imports
             .iter()
@@ -76,7 +76,7 @@ impl World {
                     all.pool_imports += 1;
                 }
                 _ => {
-                    let pieces = self.exporter.offers[of].handles.len() as u64;
+                    let pieces = self.exporter.exports[of].handles.len() as u64;
                     all.physical_allocations += pieces;
                     all.mappings += pieces;
                     all.reservations += 1;

@@ -20,7 +20,7 @@ const MOST: usize = 120;
 /// One call.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
-    /// 0 allocates, 1 frees, 2 writes, 3 reads, 4 exports, 5 withdraws, 6 imports what this process
+    /// 0 allocates, 1 frees, 2 writes, 3 reads, 4 exports, 5 revokes, 6 imports what this process
     /// exports, 7 what another one does, 8 a part of that, 9 lets go, 10 asks whether an import would
     /// work, 11 makes a driver call fail, 12 lets all calls work.
     pub what: u8,

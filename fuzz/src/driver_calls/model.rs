@@ -27,12 +27,12 @@ pub(super) struct Own {
     written: BTreeMap<usize, u8>,
 }
 
-/// What is on offer of one allocation, as long as any export of it is there: whether the
+/// What is exported of one allocation, as long as any export of it is there: whether the
 /// driver's reference to it was made for sure, without faults.
 type Piece = Rc<bool>;
 
-/// A window of it on offer.
-pub(super) struct Offer {
+/// An exported range of it.
+pub(super) struct Export {
     exported: Exported,
     /// With the numbers of its allocations.
     pieces: Vec<(usize, Piece)>,
@@ -43,7 +43,7 @@ pub(super) struct Offer {
 }
 
 pub(super) enum Import {
-    /// Of a window of this process's own memory.
+    /// Of a range of this process's own memory.
     Own {
         mem: GpuIpcMem,
         of: usize,
@@ -63,7 +63,7 @@ pub(super) struct World {
     pub(super) exporter: &'static Exporter,
     ipc: Ipc,
     pub(super) own: [Option<Own>; PLACES],
-    pub(super) offers: [Option<Offer>; PLACES],
+    pub(super) exports: [Option<Export>; PLACES],
     pub(super) imports: [Option<Import>; PLACES],
     next_id: usize,
     pub(super) before: Counters,
@@ -79,7 +79,7 @@ impl World {
             exporter,
             ipc: Ipc::new(driver()).expect("the emulated driver starts"),
             own: [const { None }; PLACES],
-            offers: [const { None }; PLACES],
+            exports: [const { None }; PLACES],
             imports: [const { None }; PLACES],
             next_id: 0,
             before: counters::read(),
@@ -96,7 +96,7 @@ impl World {
             2 => self.write(at, op),
             3 => self.read(at, op),
             4 => self.export(at, op),
-            5 => self.offers[at] = None,
+            5 => self.exports[at] = None,
             6 => self.import_own(at, op),
             7 => self.import_other(at, op, false),
             8 => self.import_other(at, op, true),
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// A window of whole blocks.
+    /// A range of whole blocks.
     fn export(&mut self, at: usize, op: Op) {
         let Some(own) = &self.own[usize::from(op.other) % PLACES] else {
             return;
@@ -230,7 +230,7 @@ impl World {
                 let pieces = self.pieces(own, start..start + len);
                 let lengths = exported.handles().iter().map(GpuIpcMemHandle::length);
                 assert_eq!(lengths.sum::<u64>(), len as u64);
-                self.offers[at] = Some(Offer {
+                self.exports[at] = Some(Export {
                     exported,
                     pieces,
                     of: own.id,
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// What an export of this range has on offer: what another one has already, if there is
+    /// What an export of this range has exported: what another one has already, if there is
     /// one.
     fn pieces(&self, own: &Own, range: Range<usize>) -> Vec<(usize, Piece)> {
         let size = match own.memory {
@@ -256,11 +256,11 @@ impl World {
         };
         let known = |number| {
             let of = self
-                .offers
+                .exports
                 .iter()
                 .flatten()
-                .filter(|offer| offer.of == own.id);
-            let mut pieces = of.flat_map(|offer| &offer.pieces);
+                .filter(|export| export.of == own.id);
+            let mut pieces = of.flat_map(|export| &export.pieces);
             pieces.find(|(known, _)| *known == number).cloned()
         };
         (range.start / size..range.end.div_ceil(size))
@@ -270,21 +270,21 @@ impl World {
 
     /// The original pointer, as long as the memory is there.
     fn import_own(&mut self, at: usize, op: Op) {
-        let Some(offer) = &self.offers[usize::from(op.other) % PLACES] else {
+        let Some(export) = &self.exports[usize::from(op.other) % PLACES] else {
             return;
         };
-        let own = self.own.iter().flatten().find(|own| own.id == offer.of);
+        let own = self.own.iter().flatten().find(|own| own.id == export.of);
         let result = self
             .ipc
-            .import(offer.exported.handles(), &ImportOptions::default());
+            .import(export.exported.handles(), &ImportOptions::default());
         let works = result.is_ok();
         match (result, own) {
             (Ok(mem), Some(own)) => {
-                let start = offer.start;
+                let start = export.start;
                 assert_eq!(mem.device_ptr(), own.buffer.device_ptr() + start as u64);
-                assert_eq!((mem.len(), mem.type_used()), (offer.len, Used::SameProcess));
-                let of = offer.of;
-                let pieces = offer.pieces.iter().map(|(_, piece)| Rc::downgrade(piece));
+                assert_eq!((mem.len(), mem.type_used()), (export.len, Used::SameProcess));
+                let of = export.of;
+                let pieces = export.pieces.iter().map(|(_, piece)| Rc::downgrade(piece));
                 let pieces = pieces.collect();
                 self.imports[at] = Some(Import::Own {
                     mem,
@@ -300,15 +300,15 @@ impl World {
     }
 
     fn import_other(&mut self, at: usize, op: Op, is_part: bool) {
-        let of = usize::from(op.other) % self.exporter.offers.len();
-        let mut handles = self.exporter.offers[of].handles.clone();
+        let of = usize::from(op.other) % self.exporter.exports.len();
+        let mut handles = self.exporter.exports[of].handles.clone();
         if let ([handle], true) = (&mut handles[..], is_part) {
             let mut fields = handle.fields();
             let start = u64::from(op.number) % fields.length;
             fields.offset_from_base += start;
             fields.length -= start;
-            fields.window.length = fields.length;
-            fields.window.id = u64::from(op.number);
+            fields.range.length = fields.length;
+            fields.range.id = u64::from(op.number);
             *handle = GpuIpcMemHandle::new(&fields).expect("it keeps the rules");
         }
         let result = self.ipc.import(&handles, &ImportOptions::default());
@@ -340,15 +340,15 @@ impl World {
     /// Changes nothing.
     fn ask(&self, op: Op) {
         let at = usize::from(op.other);
-        let others = &self.exporter.offers[at % self.exporter.offers.len()].handles;
-        let handles = match &self.offers[at % PLACES] {
-            Some(offer) if op.bits & 1 != 0 => offer.exported.handles(),
+        let others = &self.exporter.exports[at % self.exporter.exports.len()].handles;
+        let handles = match &self.exports[at % PLACES] {
+            Some(export) if op.bits & 1 != 0 => export.exported.handles(),
             _ => others,
         };
-        let outlook = self.ipc.can_import(handles, &ImportOptions::default());
+        let feasibility = self.ipc.can_import(handles, &ImportOptions::default());
         assert!(
-            self.is_faulty || handles != others || outlook.is_importable(),
-            "{outlook:?}"
+            self.is_faulty || handles != others || feasibility.is_importable(),
+            "{feasibility:?}"
         );
     }
 }

@@ -1,6 +1,6 @@
-//! Another process with memory of every kind on offer: this very program, started once more.
+//! Another process with memory of every kind exported: this very program, started once more.
 //!
-//! It also holds memory that is not on offer, which nobody may ever see, and makes a listening
+//! It also holds memory that is not exported, which nobody may ever see, and makes a listening
 //! socket for this process: whoever connects to it finds that process behind it.
 
 use super::{driver, socket};
@@ -15,15 +15,15 @@ use std::time::Duration;
 
 /// Set in the process that exports.
 const VARIABLE: &str = "GPUIPC_FUZZ_EXPORTER";
-/// How far from the ends of its memory each window is.
+/// How far from the ends of its memory each range is.
 pub const MARGIN: usize = 64 << 10;
 /// A piece of memory in segments, and all or half of other memory.
 pub const PIECE: usize = 2 << 20;
 
-/// Memory that the other process offers.
+/// Memory that the other process exports.
 #[derive(Debug)]
-pub struct Offered {
-    /// Its handles: the window is all but [`MARGIN`] at both ends.
+pub struct Export {
+    /// Its handles: the range is all but [`MARGIN`] at both ends.
     pub handles: Vec<GpuIpcMemHandle>,
     /// In every word of its contents.
     pub tag: u32,
@@ -33,7 +33,7 @@ pub struct Offered {
 #[derive(Debug)]
 pub struct Exporter {
     /// In the order of [`Memory::ALL`].
-    pub offers: Vec<Offered>,
+    pub exports: Vec<Export>,
     /// The name of the listening socket.
     pub endpoint: Endpoint,
     /// It listens, as a socket of that process.
@@ -49,14 +49,14 @@ impl Exporter {
         self.process.id()
     }
 
-    /// What is mapped is as long as the handles say, and every segment is a memory on offer from
+    /// What is mapped is as long as the handles say, and every segment is a memory exported from
     /// the place on that its handle names.
     ///
     /// # Panics
     ///
     /// If it is not.
     pub fn is_what_is_mapped(&self, mem: &GpuIpcMem, mut handles: Vec<GpuIpcMemHandle>) {
-        handles.sort_by_key(|handle| handle.window().segment_index);
+        handles.sort_by_key(|handle| handle.range().segment_index);
         let lengths = handles.iter().map(GpuIpcMemHandle::length);
         assert_eq!(mem.len() as u64, lengths.sum::<u64>());
         let mut start = 0;
@@ -69,7 +69,7 @@ impl Exporter {
                 mem.read(start + at, there).expect("all of it is mapped");
                 let place = from + at as u64;
                 assert!(
-                    self.is_on_offer(handle.base_size(), place, there),
+                    self.is_exported(handle.base_size(), place, there),
                     "at {place}: {there:02x?}"
                 );
             }
@@ -80,16 +80,16 @@ impl Exporter {
         assert!(matches!(read, Err(Error::Argument { .. })));
     }
 
-    /// Whether these bytes lie there in an allocation of that size that is on offer.
-    fn is_on_offer(&self, size: u64, place: u64, there: &[u8]) -> bool {
+    /// Whether these bytes lie there in an allocation of that size that is exported.
+    fn is_exported(&self, size: u64, place: u64, there: &[u8]) -> bool {
         let fits = |handle: &GpuIpcMemHandle| {
             handle.base_size() == size && place + there.len() as u64 <= size
         };
-        self.offers.iter().any(|offer| {
-            let pieces = (0..).zip(&offer.handles).filter(|(_, handle)| fits(handle));
+        self.exports.iter().any(|export| {
+            let pieces = (0..).zip(&export.handles).filter(|(_, handle)| fits(handle));
             let at = pieces.map(|(piece, _): (u64, _)| piece * size + place);
             at.into_iter()
-                .any(|at| bytes(offer.tag, at, there.len()) == there)
+                .any(|at| bytes(export.tag, at, there.len()) == there)
         })
     }
 }
@@ -121,7 +121,7 @@ pub fn exporter() -> &'static Exporter {
             .stdout(Stdio::null())
             .spawn()
             .expect("this program can be started once more");
-        let mut offers: Vec<Offered> = Vec::new();
+        let mut exports: Vec<Export> = Vec::new();
         loop {
             let (said, fds) = socket::receive(&end, Duration::from_secs(30)).expect("it says");
             let [tag, told @ ..] = &said[..] else {
@@ -130,7 +130,7 @@ pub fn exporter() -> &'static Exporter {
             let tag = u32::from(*tag);
             if let Some(listener) = fds.into_iter().next() {
                 return Exporter {
-                    offers,
+                    exports,
                     endpoint: Endpoint(told.try_into().expect("16 bytes")),
                     listener,
                     process,
@@ -138,9 +138,9 @@ pub fn exporter() -> &'static Exporter {
                 };
             }
             let handle = GpuIpcMemHandle::decode(told).expect("a handle");
-            match offers.last_mut() {
+            match exports.last_mut() {
                 Some(last) if last.tag == tag => last.handles.push(handle),
-                _ => offers.push(Offered {
+                _ => exports.push(Export {
                     handles: vec![handle],
                     tag,
                 }),

@@ -73,7 +73,7 @@ impl Held {
     }
 
     /// Waits until no more is held than then. A broker's thread that answers just then holds an
-    /// offer a moment longer, and other threads of a test have files open for a moment.
+    /// export a moment longer, and other threads of a test have files open for a moment.
     ///
     /// # Panics
     ///

@@ -1,6 +1,6 @@
 //! A failed attempt as text, so that it can cross to another process.
 
-use gpuipc::{Attempt, Peers};
+use gpuipc::{Attempt, GpuPair};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub(crate) struct AttemptText {
     /// Of several segments, the one at which it ended.
     segment: Option<u64>,
     /// The importing GPU and the memory's, where there was no way between them.
-    peers: Option<(String, String)>,
+    gpu_pair: Option<(String, String)>,
     code: String,
     reason: String,
     hint: String,
@@ -43,9 +43,9 @@ impl AttemptText {
             handle_type: attempt.handle_type.to_string(),
             step: attempt.step.name().to_owned(),
             segment: attempt.segment.map(u64::from),
-            peers: attempt
-                .peers
-                .map(|Peers { from, to }| (from.to_string(), to.to_string())),
+            gpu_pair: attempt
+                .gpu_pair
+                .map(|GpuPair { from, to }| (from.to_string(), to.to_string())),
             code: attempt.code.to_string(),
             reason: attempt.reason.why().to_owned(),
             hint: attempt.reason.hint().to_owned(),
@@ -79,7 +79,7 @@ impl AttemptText {
             "type": self.handle_type,
             "step": self.step,
             "segment": self.segment,
-            "peers": self.peers.as_ref().map(|(from, to)| json!({ "from": from, "to": to })),
+            "gpu_pair": self.gpu_pair.as_ref().map(|(from, to)| json!({ "from": from, "to": to })),
             "code": self.code,
             "reason": self.reason,
             "hint": self.hint,
@@ -96,11 +96,11 @@ impl AttemptText {
             handle_type: text("type")?,
             step: text("step")?,
             segment: value.get("segment")?.as_u64(),
-            peers: match value.get("peers")? {
+            gpu_pair: match value.get("gpu_pair")? {
                 Value::Null => None,
-                peers => Some((
-                    peers.get("from")?.as_str()?.to_owned(),
-                    peers.get("to")?.as_str()?.to_owned(),
+                gpu_pair => Some((
+                    gpu_pair.get("from")?.as_str()?.to_owned(),
+                    gpu_pair.get("to")?.as_str()?.to_owned(),
                 )),
             },
             code: text("code")?,
@@ -113,7 +113,7 @@ impl AttemptText {
 impl fmt::Display for AttemptText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what())?;
-        if let Some((from, to)) = &self.peers {
+        if let Some((from, to)) = &self.gpu_pair {
             write!(f, " (from {from} to {to})")?;
         }
         write!(f, "; {}", self.hint)

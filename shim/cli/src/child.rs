@@ -26,7 +26,7 @@ impl Importer {
     /// Starts `command` and waits until it says that it is ready.
     pub(crate) fn start(command: &mut Command, silence: Duration) -> Result<Self, Failure> {
         let not_started = |reason: String| {
-            Failure::Peer(format!("the importing process cannot be started: {reason}"))
+            Failure::Importer(format!("the importing process cannot be started: {reason}"))
         };
         let mut child = command
             .stdin(Stdio::piped())
@@ -42,7 +42,7 @@ impl Importer {
         }
     }
 
-    /// Has the memory behind a window's handles imported, verified and used.
+    /// Has the memory behind a range's handles imported, verified and used.
     pub(crate) fn import(
         &mut self,
         usage: Usage,
@@ -58,7 +58,7 @@ impl Importer {
         self.speak(|channel| {
             channel
                 .receive()?
-                .ok_or_else(|| Failure::Peer("it closed the pipe".to_owned()))
+                .ok_or_else(|| Failure::Importer("it closed the pipe".to_owned()))
         })
     }
 
@@ -72,10 +72,10 @@ impl Importer {
         self.channel = None;
         match self.wait() {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(Failure::Peer(format!(
+            Some(status) => Err(Failure::Importer(format!(
                 "the importing process ended badly: {status}"
             ))),
-            None => Err(Failure::Peer(
+            None => Err(Failure::Importer(
                 "the importing process does not end; it was killed".to_owned(),
             )),
         }
@@ -85,7 +85,7 @@ impl Importer {
         let body = self.receive()?;
         self.speak(|_| {
             Answer::decode(&body)
-                .ok_or_else(|| Failure::Peer("it answers what no importer would".to_owned()))
+                .ok_or_else(|| Failure::Importer("it answers what no importer would".to_owned()))
         })
     }
 
@@ -95,7 +95,7 @@ impl Importer {
         speak: impl FnOnce(&mut Channel) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let Some(channel) = &mut self.channel else {
-            return Err(Failure::Peer("the importing process was ended".to_owned()));
+            return Err(Failure::Importer("the importing process was ended".to_owned()));
         };
         speak(channel).map_err(|failure| {
             // Its end closes the pipe a moment before its status is there.
@@ -111,7 +111,7 @@ impl Importer {
                 |status| format!("it has ended ({status})"),
             );
             self.channel = None;
-            Failure::Peer(format!("the importing process failed: {failure}; {fate}"))
+            Failure::Importer(format!("the importing process failed: {failure}; {fate}"))
         })
     }
 

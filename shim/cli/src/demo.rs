@@ -91,7 +91,7 @@ fn names(types: &[HandleType]) -> Vec<&'static str> {
 fn table_of(rows: &[Trial]) -> String {
     let heads = [
         "memory",
-        "types offered",
+        "types exported",
         "type used",
         "handles",
         "bytes",
@@ -114,7 +114,7 @@ fn table_of(rows: &[Trial]) -> String {
         };
         [
             row.case.name.to_owned(),
-            or_dash(names(&row.offered).join(", ")),
+            or_dash(names(&row.exported_types).join(", ")),
             or_dash(row.used.clone().unwrap_or_default()),
             or_dash(match row.handles {
                 0 => String::new(),
@@ -154,7 +154,7 @@ fn json_of(row: &Trial, session: &Session) -> Value {
         "case": row.case.name,
         "memory": row.case.memory.name(),
         "allocated": row.allocated,
-        "offered": names(&row.offered),
+        "exported": names(&row.exported_types),
         "handles": row.handles,
         "used": row.used,
         "bytes": row.bytes,

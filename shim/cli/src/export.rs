@@ -1,4 +1,4 @@
-//! `gpuipc export`: memory on offer until the program is told to end.
+//! `gpuipc export`: memory exported until the program is told to end.
 
 use crate::device;
 use crate::driver::Choice;
@@ -8,8 +8,8 @@ use crate::pattern;
 use crate::session::Session;
 use crate::signals::EndSignals;
 use crate::size;
-use crate::trial::offered;
-use crate::window::Window;
+use crate::trial::exported_types;
+use crate::source::Source;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gpuipc::{DeviceId, ExportOptions, GpuIpcMemHandle, HandleType, Memory};
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let signals = EndSignals::block()
         .map_err(|error| Failure::text(format!("signals cannot be blocked: {error}")))?;
     let session = Session::on_device(args.driver, "--device", args.device)?;
-    let window = Window::allocate(&session, args.memory, args.size).map_err(|error| {
+    let source = Source::allocate(&session, args.memory, args.size).map_err(|error| {
         Failure::text(format!(
             "{} memory is not available: {error}{}",
             args.memory,
@@ -64,11 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ))
     })?;
     let options = ExportOptions::default().fd_on_demand(args.on_demand);
-    let exported = window.export(&session, &options)?;
+    let exported = source.export(&session, &options)?;
     let handles = exported.handles();
-    window.fill(pattern::offered_seed(handles), &mut pattern::nobody_waits)?;
+    source.fill(pattern::exported_seed(handles), &mut pattern::nobody_waits)?;
     let file = HandleFile::write(&args.out, handles)?;
-    let types: Vec<&str> = offered(handles).into_iter().map(HandleType::name).collect();
+    let types: Vec<&str> = exported_types(handles).into_iter().map(HandleType::name).collect();
     line(session.opened.describe(session.device))?;
     line(format!(
         "memory: {}, {} on GPU {}",
@@ -76,9 +76,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         size::text(args.size as u64),
         session.device
     ))?;
-    line(format!("offered: {}", types.join(", ")))?;
+    line(format!("exported: {}", types.join(", ")))?;
     for attempt in exported.attempts() {
-        line(format!("not offered: {attempt}"))?;
+        line(format!("not exported: {attempt}"))?;
     }
     line(match handles.len() {
         1 => format!("handle: {}", args.out.display()),
@@ -88,8 +88,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .hold_seconds
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
     line(match args.hold_seconds {
-        Some(seconds) => format!("on offer for {seconds} s, or until interrupted"),
-        None => "on offer until interrupted".to_owned(),
+        Some(seconds) => format!("exported for {seconds} s, or until interrupted"),
+        None => "exported until interrupted".to_owned(),
     })?;
     let signal = signals
         .wait(end)
@@ -97,23 +97,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     drop(file);
     line(match signal {
         Some(name) => format!(
-            "the offer ends at {name}; {} is removed",
+            "the export ends at {name}; {} is removed",
             args.out.display()
         ),
-        None => format!("the offer ends; {} is removed", args.out.display()),
+        None => format!("the export ends; {} is removed", args.out.display()),
     })?;
-    line(what_the_memory_holds(&window, handles)?)
+    line(what_the_memory_holds(&source, handles)?)
 }
 
 fn what_the_memory_holds(
-    window: &Window,
+    source: &Source,
     handles: &[GpuIpcMemHandle],
 ) -> Result<&'static str, Failure> {
     let holds = |seed| {
-        let difference = window.compare(seed, &mut pattern::nobody_waits)?;
+        let difference = source.compare(seed, &mut pattern::nobody_waits)?;
         Ok::<_, Failure>(difference.is_none())
     };
-    Ok(if holds(pattern::offered_seed(handles))? {
+    Ok(if holds(pattern::exported_seed(handles))? {
         "the memory is as it was filled: no importer wrote an answer"
     } else if holds(pattern::answer_seed(handles))? {
         "an importer wrote its answer"

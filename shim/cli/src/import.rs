@@ -5,7 +5,7 @@ use crate::mapped::Mapped;
 use crate::output::{Failure, line};
 use crate::pattern::{self, Source};
 use crate::session::Session;
-use crate::{device, handle_file, outlook, size, table};
+use crate::{device, handle_file, feasibility, size, table};
 use gpuipc::{Access, DeviceId, GpuIpcMem, GpuIpcMemHandle, HandleType, ImportOptions, Liveness};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The file with the handle, or with all handles of a window, - for stdin;
+    /// The file with the handle, or with all handles of a range, - for stdin;
     /// several files are read one after the other
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -66,7 +66,7 @@ fn options(args: &Args, session: &Session) -> Result<ImportOptions, Failure> {
     });
     let mut options = ImportOptions::default()
         .device(session.device)
-        .more_devices(&more.collect::<Result<Vec<_>, Failure>>()?)
+        .access_devices(&more.collect::<Result<Vec<_>, Failure>>()?)
         .require_live(args.require_live);
     if args.read_only {
         options = options.access(Access::ReadOnly);
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     line(session.opened.describe(session.device))?;
     if args.dry_run {
         let options = options.host_access(args.host);
-        return outlook::report(&session.ipc.can_import(&handles, &options));
+        return feasibility::report(&session.ipc.can_import(&handles, &options));
     }
     let start = Instant::now();
     let memory = Mapped::import(&session.ipc, &handles, options, args.host)?;
@@ -148,7 +148,7 @@ fn verify(
     memory: &GpuIpcMem,
     handles: &[GpuIpcMemHandle],
 ) -> Result<(), Failure> {
-    let seed = pattern::offered_seed(handles);
+    let seed = pattern::exported_seed(handles);
     match pattern::compare(source, 0, memory.len(), seed, &mut pattern::nobody_waits)? {
         None => Ok(()),
         Some(difference) => Err(Failure::text(format!(
@@ -163,8 +163,8 @@ const fn liveness(liveness: Liveness) -> &'static str {
     match liveness {
         Liveness::Referenced => "the mapping holds the memory, whatever its owner does",
         Liveness::MemoryUnchanged => "the exporter says that the memory is still the same",
-        Liveness::OfferLives => {
-            "the exporter lives and still offers it, but could not be asked more"
+        Liveness::ExportLives => {
+            "the exporter lives and still exports it, but could not be asked more"
         }
         Liveness::Unknown => "unknown: nobody could be asked whether the memory is still the same",
     }

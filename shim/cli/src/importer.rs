@@ -130,12 +130,12 @@ fn use_memory(
     request: &Request,
     alive: &mut dyn FnMut() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (offered, answer) = (
-        pattern::offered_seed(&request.handles),
+    let (exported_types, answer) = (
+        pattern::exported_seed(&request.handles),
         pattern::answer_seed(&request.handles),
     );
     let len = memory.len();
-    must_hold(&**memory, len, offered, "the importer", alive)?;
+    must_hold(&**memory, len, exported_types, "the importer", alive)?;
     match request.usage {
         Usage::Answer => pattern::write(&**memory, 0, len, answer, alive),
         Usage::AnswerAndCpu => {
@@ -143,7 +143,7 @@ fn use_memory(
                 let used = memory.type_used();
                 Failure::text(format!("a mapping by {used} is not for the CPU"))
             })?;
-            must_hold(&cpu, len, offered, "the importer's CPU", alive)?;
+            must_hold(&cpu, len, exported_types, "the importer's CPU", alive)?;
             pattern::write(&**memory, 0, len, answer, alive)?;
             must_hold(&cpu, len, answer, "the importer's CPU", alive)
         }
@@ -152,7 +152,7 @@ fn use_memory(
             must_hold(
                 &**memory,
                 len,
-                offered,
+                exported_types,
                 "after a refused write the importer",
                 alive,
             )

@@ -12,12 +12,12 @@ use std::path::PathBuf;
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The file with the handle, or with all handles of a window, - for stdin;
+    /// The file with the handle, or with all handles of a range, - for stdin;
     /// several files are read one after the other
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// One JSON object a line for each handle, and for several one more for the
-    /// window that they are
+    /// range that they are
     #[arg(long)]
     json: bool,
 }
@@ -84,7 +84,7 @@ fn is_of_this_host(handle: &GpuIpcMemHandle) -> Option<bool> {
 }
 
 fn rows(handle: &GpuIpcMemHandle) -> Vec<[String; 2]> {
-    let window = handle.window();
+    let range = handle.range();
     let host = handle.host_id().to_string();
     let where_it_is = match is_of_this_host(handle) {
         Some(true) => "this host",
@@ -110,14 +110,14 @@ fn rows(handle: &GpuIpcMemHandle) -> Vec<[String; 2]> {
     row("allocation", size::text(handle.base_size()));
     row("allocation id", handle.allocation_id().to_string());
     row(
-        "window",
+        "range",
         format!(
             "number {}, {}; segment {} of {}, at {}",
-            window.id,
-            size::text(window.length),
-            window.segment_index,
-            window.segment_count,
-            size::text(window.offset)
+            range.id,
+            size::text(range.length),
+            range.segment_index,
+            range.segment_count,
+            size::text(range.offset)
         ),
     );
     if let Some(node) = handle.numa_node() {
@@ -176,7 +176,7 @@ fn rows(handle: &GpuIpcMemHandle) -> Vec<[String; 2]> {
 }
 
 fn json_of(handle: &GpuIpcMemHandle) -> Value {
-    let window = handle.window();
+    let range = handle.range();
     let masked = |there: bool| there.then_some(MASKED);
     let fabric = !handle.fabric_cluster().is_zero();
     json!({
@@ -188,11 +188,11 @@ fn json_of(handle: &GpuIpcMemHandle) -> Value {
         "offset_from_base": handle.offset_from_base(),
         "base_size": handle.base_size(),
         "allocation_id": handle.allocation_id(),
-        "window_id": window.id,
-        "window_length": window.length,
-        "window_offset": window.offset,
-        "segment_index": window.segment_index,
-        "segment_count": window.segment_count,
+        "range_id": range.id,
+        "range_length": range.length,
+        "range_offset": range.offset,
+        "segment_index": range.segment_index,
+        "segment_count": range.segment_count,
         "device_uuid": handle.device_uuid().to_string(),
         "numa_node": handle.numa_node(),
         "num_devices": handle.num_devices(),

@@ -5,11 +5,11 @@
 //!   signals that end a waiting exporter.
 //! * `device`, `driver`, `session`: which driver is used, and one GPU of it ready
 //!   to copy.
-//! * `case`, `pattern`, `window`, `mapped`, `handle_file`, `attempt`: what is
+//! * `case`, `pattern`, `source`, `mapped`, `handle_file`, `attempt`: what is
 //!   shared, how it is checked on both sides, and how it is written down.
 //! * `wire`, `message`, `child`, `importer`: the second process of `demo` and
 //!   `doctor`, its two ends; `trial`: a case shared with it.
-//! * `demo`, `export`, `import` with `outlook`, `inspect` with `together`,
+//! * `demo`, `export`, `import` with `feasibility`, `inspect` with `together`,
 //!   `doctor`: the commands.
 //!
 //! No command sees the library's insides: all of it could be written by any
@@ -31,7 +31,7 @@ mod inspect;
 mod logger;
 mod mapped;
 mod message;
-mod outlook;
+mod feasibility;
 mod output;
 mod pattern;
 mod session;
@@ -40,7 +40,7 @@ mod size;
 mod table;
 mod together;
 mod trial;
-mod window;
+mod source;
 mod wire;
 
 use clap::{Parser, Subcommand};
@@ -62,7 +62,7 @@ struct Cli {
 enum Command {
     /// Share memory of every kind with a second process, and verify every byte on both sides
     Demo(demo::Args),
-    /// Allocate memory, write its handle to a file, and hold the offer
+    /// Allocate memory, write its handle to a file, and hold the export
     Export(export::Args),
     /// Map the memory behind a handle and verify what its exporter wrote
     Import(import::Args),

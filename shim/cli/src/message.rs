@@ -1,5 +1,5 @@
 //! What the exporting process and its importing one say to each other: a
-//! [`Request`] for each window, and an [`Answer`] to each. One more answer, the
+//! [`Request`] for each range, and an [`Answer`] to each. One more answer, the
 //! first, says that the importer is ready.
 
 use crate::attempt::AttemptText;
@@ -8,7 +8,7 @@ use gpuipc::{DecodeError, GpuIpcMemHandle, HANDLE_BYTES};
 use serde_json::{Value, json};
 
 /// What the exporter asks for. On the wire a byte for the usage, and all handles
-/// of the window, 384 bytes each.
+/// of the range, 384 bytes each.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) usage: Usage,
@@ -92,8 +92,8 @@ impl Answer {
 mod tests {
     use super::*;
     use crate::attempt::Side;
-    use gpuipc::core::{DeviceUuid, HandleFields, Window};
-    use gpuipc::{Attempt, Code, HandleType, Peers, Reason, Step};
+    use gpuipc::core::{DeviceUuid, HandleFields, SharedRange};
+    use gpuipc::{Attempt, Code, HandleType, GpuPair, Reason, Step};
     use std::time::Duration;
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
                 base_size: 100,
                 length: 100,
                 allocation_id: id,
-                window: Window {
+                range: SharedRange {
                     id: 1,
                     length: 100,
                     offset: 0,
@@ -135,7 +135,7 @@ mod tests {
             code: Code::Os(111),
             reason: Reason::BrokerUnreachable,
             segment: Some(3),
-            peers: Some(Peers {
+            gpu_pair: Some(GpuPair {
                 from: DeviceUuid([1; 16]),
                 to: DeviceUuid([2; 16]),
             }),
@@ -143,7 +143,7 @@ mod tests {
         };
         let plain = Attempt {
             segment: None,
-            peers: None,
+            gpu_pair: None,
             ..attempt.clone()
         };
         let answer = Answer {

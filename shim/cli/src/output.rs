@@ -9,7 +9,7 @@ pub(crate) enum Failure {
     /// What went wrong, in words.
     Text(String),
     /// The importing process went wrong: there is nobody to go on with.
-    Peer(String),
+    Importer(String),
     /// Nobody takes the output any more, or it cannot be written.
     Stdout(io::Error),
 }
@@ -33,7 +33,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) | Self::Peer(text) => f.write_str(text),
+            Self::Text(text) | Self::Importer(text) => f.write_str(text),
             Self::Stdout(error) => write!(f, "the output cannot be written: {error}"),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Byte `i` of a pattern is byte `i % 8` of the `i / 8`-th number of splitmix64
 //! from a seed. The exporter's seed is the handle's checksum, which covers the
-//! exporter's random id, the token and the window's number, so that no two
+//! exporter's random id, the token and the range's number, so that no two
 //! exports look alike; of several handles, in whatever order, it is what their
 //! checksums differ in. An importer answers with the seed's complement.
 
@@ -14,14 +14,14 @@ use std::fmt;
 const CHUNK: usize = 8 << 20;
 
 /// What an exporter writes.
-pub(crate) fn offered_seed(handles: &[GpuIpcMemHandle]) -> u64 {
+pub(crate) fn exported_seed(handles: &[GpuIpcMemHandle]) -> u64 {
     let checksums = handles.iter().map(|handle| u64::from(handle.checksum()));
     checksums.fold(0, |seed, checksum| seed ^ checksum)
 }
 
 /// What an importer answers.
 pub(crate) fn answer_seed(handles: &[GpuIpcMemHandle]) -> u64 {
-    !offered_seed(handles)
+    !exported_seed(handles)
 }
 
 /// Memory that can be read.

@@ -1,8 +1,8 @@
-//! Whether handles are all segments of one window, each once: what an import
+//! Whether handles are all segments of one range, each once: what an import
 //! needs, judged without a driver, and all that is wrong instead of the first.
 
 use crate::size;
-use gpuipc::{Error, GpuIpcMemHandle, WindowError, check_window};
+use gpuipc::{Error, GpuIpcMemHandle, RangeError, check_range};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 pub(crate) struct Together {
     id: u64,
     length: u64,
-    /// Segments that the window has.
+    /// Segments that the range has.
     count: u32,
     /// They came in the order of their addresses; an import does not mind.
     in_order: bool,
@@ -19,29 +19,29 @@ pub(crate) struct Together {
     missing: Vec<(u32, u32)>,
     /// The segment, and the position of its second handle.
     doubled: Vec<(u32, usize)>,
-    /// The position of a handle of another window than the first one's, and the
+    /// The position of a handle of another range than the first one's, and the
     /// field that shows it.
     foreign: Vec<(usize, &'static str)>,
     /// A segment that does not begin where the one before it ends, or ends
-    /// inside its allocation before the window does.
+    /// inside its allocation before the range does.
     gap: Option<u32>,
     /// What an import says of them.
     refused: Option<String>,
 }
 
 impl Together {
-    /// Judges handles; `None` for a single one that is all of its window.
+    /// Judges handles; `None` for a single one that is all of its range.
     pub(crate) fn of(handles: &[GpuIpcMemHandle]) -> Option<Self> {
         let first = handles.first()?;
-        let window = first.window();
-        if handles.len() == 1 && window.segment_count <= 1 {
+        let range = first.range();
+        if handles.len() == 1 && range.segment_count <= 1 {
             return None;
         }
         let mut given = BTreeSet::new();
         let (mut doubled, mut foreign) = (Vec::new(), Vec::new());
         let mut in_order = true;
         for (position, handle) in handles.iter().enumerate() {
-            let index = handle.window().segment_index;
+            let index = handle.range().segment_index;
             if let Some(field) = foreign_field(first, handle) {
                 foreign.push((position, field));
             } else if given.contains(&index) {
@@ -51,17 +51,17 @@ impl Together {
                 given.insert(index);
             }
         }
-        let refused = check_window(handles).err();
+        let refused = check_range(handles).err();
         Some(Self {
-            id: window.id,
-            length: window.length,
-            count: window.segment_count,
+            id: range.id,
+            length: range.length,
+            count: range.segment_count,
             in_order,
-            missing: missing(given.iter().copied(), window.segment_count),
+            missing: missing(given.iter().copied(), range.segment_count),
             doubled,
             foreign,
             gap: match &refused {
-                Some(Error::Window(WindowError::Gap { index, .. })) => Some(*index),
+                Some(Error::Range(RangeError::Gap { index, .. })) => Some(*index),
                 _ => None,
             },
             refused: refused.map(|error| error.to_string()),
@@ -74,17 +74,17 @@ impl Together {
 
     /// One line, and one for each thing that is wrong.
     pub(crate) fn text(&self) -> String {
-        let window = format!("window {}, {}", self.id, size::text(self.length));
+        let range = format!("range {}, {}", self.id, size::text(self.length));
         if self.is_whole() {
             let order = if self.in_order {
                 "in their order"
             } else {
                 "in another order, which an import does not mind"
             };
-            return format!("{window}: all {} segments are here, {order}", self.count);
+            return format!("{range}: all {} segments are here, {order}", self.count);
         }
         let mut lines = vec![format!(
-            "{window}, {} segments: an import refuses these handles: {}",
+            "{range}, {} segments: an import refuses these handles: {}",
             self.count,
             self.refused.as_deref().unwrap_or_default()
         )];
@@ -106,7 +106,7 @@ impl Together {
         }
         for (position, field) in &self.foreign {
             lines.push(format!(
-                "  of another window: the handle at position {position} ({field} differs)"
+                "  of another range: the handle at position {position} ({field} differs)"
             ));
         }
         if let Some(index) = self.gap {
@@ -122,7 +122,7 @@ impl Together {
         let doubled = self.doubled.iter();
         let foreign = self.foreign.iter();
         json!({
-            "window": {
+            "range": {
                 "id": self.id,
                 "length": self.length,
                 "segments": self.count,
@@ -156,10 +156,10 @@ fn missing(given: impl Iterator<Item = u32>, count: u32) -> Vec<(u32, u32)> {
     runs
 }
 
-/// The field by which a handle shows to be of another window.
+/// The field by which a handle shows to be of another range.
 fn foreign_field(first: &GpuIpcMemHandle, other: &GpuIpcMemHandle) -> Option<&'static str> {
-    match check_window(&[*first, *other]) {
-        Err(Error::Window(WindowError::Foreign { field, .. })) => Some(field),
+    match check_range(&[*first, *other]) {
+        Err(Error::Range(RangeError::Foreign { field, .. })) => Some(field),
         _ => None,
     }
 }
@@ -167,7 +167,7 @@ fn foreign_field(first: &GpuIpcMemHandle, other: &GpuIpcMemHandle) -> Option<&'s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuipc::core::{Endpoint, HandleFields, Ticket, Token, Window};
+    use gpuipc::core::{Endpoint, HandleFields, Ticket, Token, SharedRange};
 
     /// Three allocations of 100 bytes, from byte 40 of the first to byte 70 of the
     /// last.
@@ -176,7 +176,7 @@ mod tests {
             base_size: 100,
             offset_from_base,
             length,
-            window: Window {
+            range: SharedRange {
                 id: 9,
                 length: 230,
                 offset,
@@ -200,11 +200,11 @@ mod tests {
             .iter()
             .map(|at| GpuIpcMemHandle::new(&fields[*at]).expect("the fields keep the rules"))
             .collect();
-        Together::of(&handles).expect("a window of several segments")
+        Together::of(&handles).expect("a range of several segments")
     }
 
     #[test]
-    fn a_whole_window_is_whole_in_any_order() {
+    fn a_whole_range_is_whole_in_any_order() {
         let whole = judge(&[0, 1, 2], |_| {});
         assert!(whole.is_whole() && whole.in_order, "{whole:?}");
         let turned = judge(&[2, 0, 1], |_| {});
@@ -226,9 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_of_another_window_is_named_by_its_field() {
-        let judged = judge(&[0, 1, 2], |fields| fields[1].window.id = 10);
-        assert_eq!(judged.foreign, [(1, "window_id")]);
+    fn a_handle_of_another_range_is_named_by_its_field() {
+        let judged = judge(&[0, 1, 2], |fields| fields[1].range.id = 10);
+        assert_eq!(judged.foreign, [(1, "range_id")]);
         assert_eq!(judged.missing, [(1, 1)]);
     }
 
@@ -239,7 +239,7 @@ mod tests {
                 endpoint: Endpoint([1; 16]),
                 token: Token::new([2; 16]),
                 fd: None,
-                ledger: None,
+                table: None,
             });
         });
         assert_eq!(judged.foreign, [(1, "ticket.endpoint")]);
@@ -251,7 +251,7 @@ mod tests {
         type Change = fn(&mut [HandleFields; 3]);
         let changes: [(u32, Change); 4] = [
             (0, |fields| fields[0].base_size = 101),
-            (1, |fields| fields[1].window.offset = 61),
+            (1, |fields| fields[1].range.offset = 61),
             (2, |fields| fields[2].offset_from_base = 1),
             (2, |fields| fields[2].length = 69),
         ];
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_made_up_number_of_segments_costs_nothing() {
         let judged = judge(&[1], |fields| {
-            fields[1].window.segment_count = 100;
+            fields[1].range.segment_count = 100;
         });
         assert_eq!(judged.missing, [(0, 0), (2, 99)]);
     }

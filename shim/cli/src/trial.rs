@@ -6,7 +6,7 @@ use crate::child::Importer;
 use crate::output::Failure;
 use crate::pattern;
 use crate::session::Session;
-use crate::window::Window;
+use crate::source::Source;
 use gpuipc::{ExportOptions, GpuIpcMemHandle, HandleType, TypeFlags};
 
 /// What became of it.
@@ -14,10 +14,10 @@ use gpuipc::{ExportOptions, GpuIpcMemHandle, HandleType, TypeFlags};
 pub(crate) struct Trial {
     pub(crate) case: Case,
     pub(crate) bytes: usize,
-    /// Handles that the window needed.
+    /// Handles that the range needed.
     pub(crate) handles: usize,
     pub(crate) allocated: bool,
-    pub(crate) offered: Vec<HandleType>,
+    pub(crate) exported_types: Vec<HandleType>,
     pub(crate) used: Option<String>,
     pub(crate) import_us: Option<u64>,
     pub(crate) verified: bool,
@@ -33,7 +33,7 @@ impl Trial {
             bytes,
             handles: 0,
             allocated: false,
-            offered: Vec::new(),
+            exported_types: Vec::new(),
             used: None,
             import_us: None,
             verified: false,
@@ -52,15 +52,15 @@ impl Trial {
         options: &ExportOptions,
     ) -> Result<Self, Failure> {
         let mut trial = Self::of(case, bytes);
-        let window = match Window::allocate(session, case.memory, bytes) {
-            Ok(window) => window,
+        let source = match Source::allocate(session, case.memory, bytes) {
+            Ok(source) => source,
             Err(error) => {
                 trial.error = Some(error.to_string());
                 return Ok(trial);
             }
         };
         trial.allocated = true;
-        match trial.exchange(session, importer, &window, options) {
+        match trial.exchange(session, importer, &source, options) {
             Ok(()) => trial.verified = true,
             // An error of the library lists its attempts below its first line;
             // the trial has them by themselves.
@@ -74,17 +74,17 @@ impl Trial {
         &mut self,
         session: &Session,
         importer: &mut Importer,
-        window: &Window,
+        source: &Source,
         options: &ExportOptions,
     ) -> Result<(), Failure> {
-        let exported = window.export(session, options).inspect_err(|error| {
+        let exported = source.export(session, options).inspect_err(|error| {
             self.attempts = AttemptText::all(Side::Export, error.attempts());
         })?;
         self.attempts = AttemptText::all(Side::Export, exported.attempts());
         let handles = exported.handles();
         self.handles = handles.len();
-        self.offered = offered(handles);
-        window.fill(pattern::offered_seed(handles), &mut || {
+        self.exported_types = exported_types(handles);
+        source.fill(pattern::exported_seed(handles), &mut || {
             importer.still_working()
         })?;
         let answer = importer.import(self.case.usage, handles)?;
@@ -106,25 +106,25 @@ impl Trial {
                 "the exporter does not see what the importer wrote",
             ),
             Usage::ReadOnly => (
-                pattern::offered_seed(handles),
+                pattern::exported_seed(handles),
                 "memory that was mapped for reading only has changed",
             ),
         };
-        let difference = window.compare(seed, &mut || importer.still_working())?;
+        let difference = source.compare(seed, &mut || importer.still_working())?;
         if let Some(difference) = difference {
             return Err(Failure::text(format!("{wrong}: {difference}")));
         }
-        if !window.edges_are_untouched()? {
+        if !source.edges_are_untouched()? {
             return Err(Failure::text(
-                "the importer wrote beyond the window that was exported",
+                "the importer wrote beyond the range that was exported",
             ));
         }
         Ok(())
     }
 }
 
-/// The types by which all of a window can be imported.
-pub(crate) fn offered(handles: &[GpuIpcMemHandle]) -> Vec<HandleType> {
+/// The types by which all of a range can be imported.
+pub(crate) fn exported_types(handles: &[GpuIpcMemHandle]) -> Vec<HandleType> {
     let types = handles.iter().map(GpuIpcMemHandle::types);
     let common = types.fold(TypeFlags::all(), TypeFlags::intersection);
     common.types().into_iter().collect()

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Nobody sends a longer frame: there is room for the handles of a window of
+/// Nobody sends a longer frame: there is room for the handles of a range of
 /// 128 GiB in pieces of 2 MiB.
 const LONGEST: usize = 32 << 20;
 /// A pipe that is ready takes this many bytes at once.
@@ -54,7 +54,7 @@ impl Channel {
         let length = u32::try_from(body.len())
             .ok()
             .filter(|_| body.len() <= LONGEST)
-            .ok_or_else(|| Failure::Peer("a message is too long".to_owned()))?;
+            .ok_or_else(|| Failure::Importer("a message is too long".to_owned()))?;
         let mut frame = length.to_le_bytes().to_vec();
         frame.extend_from_slice(body);
         let deadline = Instant::now() + self.silence;
@@ -64,8 +64,8 @@ impl Channel {
             match rustix::io::write(&self.to, &left[..left.len().min(PIECE)]) {
                 Ok(written) => left = &left[written..],
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::PIPE) => return Err(Failure::Peer("the pipe is closed".to_owned())),
-                Err(errno) => return Err(Failure::Peer(format!("write to the pipe: {errno}"))),
+                Err(Errno::PIPE) => return Err(Failure::Importer("the pipe is closed".to_owned())),
+                Err(errno) => return Err(Failure::Importer(format!("write to the pipe: {errno}"))),
             }
         }
         self.spoke = Some(Instant::now());
@@ -91,14 +91,14 @@ impl Channel {
             }
             let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
             if length > LONGEST {
-                return Err(Failure::Peer(format!("a message of {length} bytes")));
+                return Err(Failure::Importer(format!("a message of {length} bytes")));
             }
             let mut body = vec![0; length];
             if length == 0 {
                 continue;
             }
             if !self.read_all(&mut body, deadline)? {
-                return Err(Failure::Peer("a message without its end".to_owned()));
+                return Err(Failure::Importer("a message without its end".to_owned()));
             }
             return Ok(Some(body));
         }
@@ -111,10 +111,10 @@ impl Channel {
             wait(&self.from, PollFlags::IN, deadline, self.silence)?;
             match rustix::io::read(&self.from, &mut bytes[filled..]) {
                 Ok(0) if filled == 0 => return Ok(false),
-                Ok(0) => return Err(Failure::Peer("a message without its end".to_owned())),
+                Ok(0) => return Err(Failure::Importer("a message without its end".to_owned())),
                 Ok(got) => filled += got,
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(Failure::Peer(format!("read from the pipe: {errno}"))),
+                Err(errno) => return Err(Failure::Importer(format!("read from the pipe: {errno}"))),
             }
         }
         Ok(true)
@@ -136,14 +136,14 @@ fn wait(
         };
         match poll(&mut [PollFd::new(pipe, event)], Some(&timeout)) {
             Ok(0) if left.is_zero() => {
-                return Err(Failure::Peer(format!(
+                return Err(Failure::Importer(format!(
                     "no sign of life for {} ms (--timeout-ms allows more)",
                     silence.as_millis()
                 )));
             }
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
-            Err(errno) => return Err(Failure::Peer(format!("poll: {errno}"))),
+            Err(errno) => return Err(Failure::Importer(format!("poll: {errno}"))),
         }
     }
 }

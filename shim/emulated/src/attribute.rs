@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::config::config;
 use crate::header::Place;
 use crate::piece::{Origin, Piece};

@@ -2,7 +2,7 @@
 //! empty.
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::state::{State, state};
 use crate::stream::Stream;
 use core::cell::Cell;

@@ -1,7 +1,7 @@
 //! Primary contexts and each thread's stack of current ones.
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::state::{context_of, device_index, device_of, state};
 use core::cell::Cell;
 use gpuipc_sys::{CuContext, CuResult};

@@ -2,7 +2,7 @@
 //! nowhere, or may not be reached, gives `INVALID_VALUE`, never a fault.
 
 use crate::Answer;
-use crate::border::{In, Out, host_memory};
+use crate::args::{In, Out, host_memory};
 use crate::config::config;
 use crate::header::Kind;
 use crate::multicast_reach::reach;

@@ -1,7 +1,7 @@
 //! `cuDevice*`: which GPUs there are and what they can do.
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::config::config;
 use crate::state::{device_index, machine_number};
 use core::ffi::c_char;

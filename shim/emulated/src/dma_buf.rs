@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::piece::Origin;
 use crate::state::state;
 use core::ffi::{c_int, c_void};

@@ -1,7 +1,7 @@
 //! `cuGetErrorName` and `cuGetErrorString`.
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use core::ffi::CStr;
 use core::ptr;
 use gpuipc_sys::{CuResult, CuStr};

@@ -20,7 +20,7 @@
 //!   subject a file.
 //! * `multicast_store`, `multicast_table`, `multicast_reach`, [`multicast`]: what
 //!   the members of a multicast object share, and the calls.
-//! * `border`, `gate`, `table`, [`faults`]: C's pointers become typed arguments
+//! * `args`, `gate`, `table`, [`faults`]: C's pointers become typed arguments
 //!   in one place; each call first passes the fault injector.
 //!
 //! It runs no kernels, has no events, and is not fast: copies go
@@ -107,7 +107,7 @@
 mod at_once;
 mod attribute;
 mod blocks;
-mod border;
+mod args;
 mod capture;
 mod config;
 mod context;

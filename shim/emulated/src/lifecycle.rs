@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::config::config;
 use crate::state::{Session, State, state, try_state};
 use crate::store::Store;

@@ -2,7 +2,7 @@
 
 use crate::Answer;
 use crate::at_once::{self, Work};
-use crate::border::{In, Out};
+use crate::args::{In, Out};
 use crate::config::config;
 use crate::header::{Kind, Place};
 use crate::multicast::wait_for_members;

@@ -1,7 +1,7 @@
 //! `cuMemAlloc`, `cuMemHostAlloc` and what is free.
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::config::config;
 use crate::header::{Kind, Place};
 use crate::piece::Origin;

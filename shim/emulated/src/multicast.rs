@@ -17,7 +17,7 @@
 //! `CUDA_ERROR_OUT_OF_MEMORY`, as was reported of an H200 (nccl issue 2077).
 
 use crate::Answer;
-use crate::border::{In, Out};
+use crate::args::{In, Out};
 use crate::config::config;
 use crate::header::{Kind, Place};
 use crate::multicast_reach::reach;

@@ -73,7 +73,7 @@ pub(crate) fn forget_in_child() {
 }
 
 /// Takes this process's file away, at its end.
-pub(crate) fn withdraw(store: &Store, id: OwnerId) {
+pub(crate) fn revoke(store: &Store, id: OwnerId) {
     store::remove_name(store.dir(), &id.file_name());
 }
 

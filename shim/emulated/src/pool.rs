@@ -2,7 +2,7 @@
 //! Every stream's work is done when its call returns, so nothing waits here.
 
 use crate::Answer;
-use crate::border::{In, Out};
+use crate::args::{In, Out};
 use crate::device;
 use crate::header::Place;
 use crate::pools::{Pool, Role};

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::fabric::{self, FabricName};
 use crate::header::{Kind, Place};
 use crate::ipc::check;

@@ -305,7 +305,7 @@ impl State {
             name.remove();
         }
         if let Some(session) = &self.session {
-            crate::owner::withdraw(&session.store, session.owner);
+            crate::owner::revoke(&session.store, session.owner);
         }
     }
 }

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::Answer;
-use crate::border::{In, Out};
+use crate::args::{In, Out};
 use crate::config::config;
 use crate::header::{HEADER_LEN, Header, Kind, Place};
 use crate::shelf;

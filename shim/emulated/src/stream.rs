@@ -2,7 +2,7 @@
 //! is who may use them, and captures.
 
 use crate::Answer;
-use crate::border::Out;
+use crate::args::Out;
 use crate::capture::Capture;
 use crate::state::{State, state};
 use gpuipc_sys::{CuResult, CuStream, STREAM_NON_BLOCKING};

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::attribute::{mem_get_address_range, pointer_get_attribute};
-use crate::border::FromC;
+use crate::args::FromC;
 use crate::capture::{
     graph_destroy, stream_begin_capture, stream_end_capture, stream_is_capturing,
     thread_exchange_stream_capture_mode,

@@ -20,7 +20,7 @@ pub(crate) struct Allocation {
     pub(crate) base: CuDevicePtr,
     pub(crate) size: u64,
     pub(crate) location: Location,
-    pub(crate) way: Way,
+    pub(crate) kind: AllocationKind,
 }
 
 /// Where memory lies.
@@ -34,7 +34,7 @@ pub(crate) enum Location {
 
 /// How memory was allocated, and so how it can be shared.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum AllocationKind {
     /// `cuMemAlloc`: a legacy handle, made in the context that allocated.
     Legacy { context: CuContext },
     /// `cuMemCreate`: exports of the allocation, by a sum of `handle_type`s.
@@ -46,7 +46,7 @@ pub(crate) enum Way {
     Pool { pool: CuMemPool, allowed: u64 },
 }
 
-impl Way {
+impl AllocationKind {
     /// The types that the memory was made for.
     pub(crate) fn types(&self) -> TypeFlags {
         let allowed = match self {
@@ -61,7 +61,7 @@ impl Way {
     }
 
     /// The kind, for messages.
-    pub(crate) const fn kind(&self) -> MemoryKind {
+    pub(crate) const fn memory_kind(&self) -> MemoryKind {
         match self {
             Self::Legacy { .. } => MemoryKind::CudaMalloc,
             Self::Vmm { .. } => MemoryKind::Vmm,
@@ -144,7 +144,7 @@ impl Allocation {
     /// Asks the driver what is at `ptr`, whose BUFFER_ID is `id`.
     ///
     /// # Errors
-    /// [`Error::NotExportable`] for memory that has no way of being shared.
+    /// [`Error::NotExportable`] for memory that cannot be shared.
     ///
     /// # Safety
     /// The memory stays mapped during the call.
@@ -196,7 +196,7 @@ impl Allocation {
                 base,
                 size,
                 location: Location::Gpu(device_of(&pointer)?),
-                way: Way::Legacy { context },
+                kind: AllocationKind::Legacy { context },
             });
         }
         // SAFETY: as the caller says.
@@ -231,7 +231,7 @@ impl Allocation {
             base,
             size,
             location,
-            way: Way::Vmm { handle, allowed },
+            kind: AllocationKind::Vmm { handle, allowed },
         })
     }
 
@@ -245,7 +245,7 @@ impl Allocation {
             base,
             size,
             location: Location::Gpu(device_of(pointer)?),
-            way: Way::Pool {
+            kind: AllocationKind::Pool {
                 pool: usize::try_from(pool).map_or(CuMemPool::NULL, CuMemPool),
                 allowed,
             },

@@ -13,13 +13,13 @@ use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Most descriptors that a process keeps open for its offers, whatever its limit.
+/// Most descriptors that a process keeps open for its exports, whatever its limit.
 const MOST_KEPT: usize = 256;
 
-/// Descriptors kept open by this process's offers.
+/// Descriptors kept open by this process's exports.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// Where an offer's descriptor comes from.
+/// Where an export's descriptor comes from.
 #[derive(Debug)]
 pub(crate) enum Descriptor {
     /// There is none.
@@ -28,7 +28,7 @@ pub(crate) enum Descriptor {
     Kept(KeptFd),
     /// Exported anew for each importer.
     OnDemand,
-    /// The pool's, which all its offers share.
+    /// The pool's, which all its exports share.
     Pool(Arc<SharedPool>),
 }
 
@@ -36,14 +36,14 @@ pub(crate) enum Descriptor {
 #[derive(Debug)]
 pub(crate) struct KeptFd {
     fd: PrivateFd,
-    _room: Room,
+    _room: FdQuota,
 }
 
 /// Room for one more descriptor that is kept open.
 #[derive(Debug)]
-pub(crate) struct Room(());
+pub(crate) struct FdQuota(());
 
-impl Room {
+impl FdQuota {
     /// Takes room, if there is some: a quarter of the process's limit of open
     /// files, and at most [`MOST_KEPT`].
     pub(crate) fn take() -> Option<Self> {
@@ -60,14 +60,14 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for FdQuota {
     fn drop(&mut self) {
         KEPT.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl KeptFd {
-    pub(crate) fn new(fd: OwnedFd, room: Room) -> Self {
+    pub(crate) fn new(fd: OwnedFd, room: FdQuota) -> Self {
         Self {
             fd: PrivateFd::new(fd),
             _room: room,

@@ -3,7 +3,7 @@
 //! The driver does not report a free. So each new export checks whether the memory of a
 //! few of these exports is still there, and revokes those whose memory is gone.
 
-use super::offer::{Kept, Key};
+use super::exported_allocation::{ExportShare, Key};
 use crate::process::identity;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,18 +14,18 @@ const A_TURN: usize = 8;
 
 struct Left {
     /// One for an allocation and types, however often it was left.
-    offers: BTreeMap<(Key, u8), Kept>,
+    exports: BTreeMap<(Key, u8), ExportShare>,
     /// The last one that was looked at.
     last: Option<(Key, u8)>,
 }
 
 static LEFT: Mutex<Left> = Mutex::new(Left {
-    offers: BTreeMap::new(),
+    exports: BTreeMap::new(),
     last: None,
 });
 
-/// Keeps offers for as long as their memory is there.
-pub(super) fn keep(offers: impl IntoIterator<Item = Kept>) {
+/// Keeps exports for as long as their memory is there.
+pub(super) fn keep(exports: impl IntoIterator<Item = ExportShare>) {
     // In a forked child the list may be locked for ever.
     if identity::is_forked() {
         return;
@@ -33,8 +33,8 @@ pub(super) fn keep(offers: impl IntoIterator<Item = Kept>) {
     end_some();
     let mut doubled = Vec::new();
     let mut left = left();
-    for offer in offers {
-        doubled.extend(left.offers.insert(offer.kind(), offer));
+    for export in exports {
+        doubled.extend(left.exports.insert(export.kind(), export));
     }
     drop(left);
 }
@@ -43,16 +43,16 @@ pub(super) fn keep(offers: impl IntoIterator<Item = Kept>) {
 pub(super) fn end_some() {
     let mut ended = Vec::new();
     let mut left = left();
-    for _ in 0..A_TURN.min(left.offers.len()) {
+    for _ in 0..A_TURN.min(left.exports.len()) {
         let Some(next) = left.next() else { break };
         left.last = Some(next);
         // A driver that gives no answer says nothing about the memory.
-        let is_gone = |offer: &Kept| matches!(offer.memory_unchanged(), Ok(false));
-        if left.offers.get(&next).is_some_and(is_gone) {
-            ended.extend(left.offers.remove(&next));
+        let is_gone = |export: &ExportShare| matches!(export.memory_unchanged(), Ok(false));
+        if left.exports.get(&next).is_some_and(is_gone) {
+            ended.extend(left.exports.remove(&next));
         }
     }
-    // An offer's end may wait for the broker: nobody waits here meanwhile.
+    // An export's end may wait for the broker: nobody waits here meanwhile.
     drop(left);
     drop(ended);
 }
@@ -61,8 +61,8 @@ impl Left {
     /// The one behind the last, or the first.
     fn next(&self) -> Option<(Key, u8)> {
         let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut behind = self.offers.range((behind, Bound::Unbounded));
-        let next = behind.next().or_else(|| self.offers.iter().next());
+        let mut behind = self.exports.range((behind, Bound::Unbounded));
+        let next = behind.next().or_else(|| self.exports.iter().next());
         next.map(|(kind, _)| *kind)
     }
 }

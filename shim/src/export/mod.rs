@@ -6,14 +6,14 @@
 pub(crate) mod allocation;
 pub(crate) mod descriptor;
 mod left;
-pub(crate) mod offer;
-pub(crate) mod offering;
+pub(crate) mod exported_allocation;
+pub(crate) mod exporting;
 pub(crate) mod reference;
 pub(crate) mod registry;
 pub(crate) mod shared_pool;
 
-use self::allocation::{Allocation, Way, id_at, not_exportable};
-use self::offer::{Kept, Offer};
+use self::allocation::{Allocation, AllocationKind, id_at, not_exportable};
+use self::exported_allocation::{ExportShare, ExportedAllocation};
 use crate::attempt::Attempt;
 use crate::error::{Error, MemoryKind, NotExportable};
 use crate::gpu::device_memory::Keeper;
@@ -21,16 +21,16 @@ use crate::options::ExportOptions;
 use crate::process::identity;
 use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
-use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
+use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, SharedRange};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// As the length of an export: from the pointer to the end of the allocation around it, by
 /// one handle.
 pub const WHOLE_ALLOCATION: usize = usize::MAX;
 
-/// Memory on offer. Dropping it ends the offer, unless the same allocation is
+/// Exported memory. Dropping it revokes the export, unless the same allocation is
 /// exported elsewhere in this process, too: importers that have mapped it
-/// keep their mappings, new ones find it withdrawn. A fabric handle alone leads to
+/// keep their mappings, new ones find it revoked. A fabric handle alone leads to
 /// the memory as long as that is allocated: the driver asks nobody.
 ///
 /// While it lives, VMM memory stays allocated, whatever its owner frees. Legacy
@@ -47,7 +47,7 @@ pub struct Exported {
 }
 
 impl Exported {
-    /// The handles to ship: one for each allocation that the window lies in, in
+    /// The handles to ship: one for each allocation that the range lies in, in
     /// the order of their addresses. An importer needs all of them.
     #[must_use]
     pub fn handles(&self) -> &[GpuIpcMemHandle] {
@@ -56,7 +56,8 @@ impl Exported {
 
     /// Bytes that are shared.
     #[must_use]
-    pub fn size(&self) -> u64 {
+    #[allow(clippy::len_without_is_empty)] // never empty
+    pub fn len(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
     }
 
@@ -72,7 +73,7 @@ impl Exported {
     /// From now on no thread unmaps VMM memory that was left (`cuMemUnmap`) while another one
     /// exports memory, or leaves an export: those may release the driver's reference.
     pub unsafe fn leave(self) {
-        left::keep(self.segments.into_iter().map(|segment| segment.offer));
+        left::keep(self.segments.into_iter().map(|segment| segment.export));
     }
 
     /// The types that the memory was made for but that did not work here, and
@@ -81,16 +82,16 @@ impl Exported {
     pub fn attempts(&self) -> &[Attempt] {
         self.segments
             .iter()
-            .map(|segment| &*segment.offer.attempts)
+            .map(|segment| &*segment.export.attempts)
             .find(|attempts| !attempts.is_empty())
             .unwrap_or_default()
     }
 }
 
-/// The part of a window that lies in one allocation.
+/// The part of a range that lies in one allocation.
 #[derive(Debug)]
 struct Segment {
-    offer: Kept,
+    export: ExportShare,
     offset_from_base: u64,
     length: u64,
 }
@@ -128,7 +129,7 @@ pub(crate) unsafe fn export(
             unsafe { segment(ipc, options, at, end) }.map_err(|error| at_seam(error, at != ptr))?;
         at += segment.length;
         let is_all = segments.is_empty() && end.is_none_or(|end| at == end);
-        if !is_all && !segment.offer.reference.is_held() {
+        if !is_all && !segment.export.reference.is_held() {
             // Only VMM mappings can lie side by side in an importer, too.
             return Err(not_exportable(MemoryKind::BeyondAllocation));
         }
@@ -141,7 +142,7 @@ pub(crate) unsafe fn export(
         target: "gpuipc::gpu",
         "exported {length} bytes at {ptr:#x} in {} handle(s), {:?}",
         handles.len(),
-        segments[0].offer.types_made()
+        segments[0].export.types_made()
     );
     Ok(Exported {
         segments,
@@ -151,7 +152,7 @@ pub(crate) unsafe fn export(
 }
 
 /// The part of `at .. end` that lies in the allocation at its begin, which comes
-/// on offer if it is not yet. Without an end: all that it has from `at` on.
+/// exported if it is not yet. Without an end: all that it has from `at` on.
 ///
 /// # Safety
 /// As for [`Ipc::export`].
@@ -167,29 +168,29 @@ unsafe fn segment(
     let id = id_at(driver, at)?.ok_or_else(|| not_exportable(MemoryKind::NotCuda))?;
     let known = ipc
         .running_broker()
-        .and_then(|broker| Offer::of_allocation(driver, id, broker.endpoint(), types));
-    let offer = match known {
-        Some(offer) => offer,
+        .and_then(|broker| ExportedAllocation::of_allocation(driver, id, broker.endpoint(), types));
+    let export = match known {
+        Some(export) => export,
         None => {
             // SAFETY: as the caller says.
             let allocation = unsafe { Allocation::around(driver, at, id) }?;
             // A pool's and a legacy allocation that is too short must not come
-            // on offer first.
+            // exported first.
             let short = allocation
                 .behind(at)
                 .is_none_or(|left| wanted.is_some_and(|wanted| wanted > left));
-            if short && !matches!(allocation.way, Way::Vmm { .. }) {
+            if short && !matches!(allocation.kind, AllocationKind::Vmm { .. }) {
                 return Err(not_exportable(MemoryKind::BeyondAllocation));
             }
-            offering::offer(driver, ipc.broker()?, allocation, options)?.register()
+            exporting::export(driver, ipc.broker()?, allocation, options)?.register()
         }
     };
-    let left = allocation::behind(offer.base, offer.size, at)
+    let left = allocation::behind(export.base, export.size, at)
         .ok_or_else(|| not_exportable(MemoryKind::NotCuda))?;
     Ok(Segment {
-        offset_from_base: at.wrapping_sub(offer.base),
+        offset_from_base: at.wrapping_sub(export.base),
         length: wanted.map_or(left, |wanted| wanted.min(left)),
-        offer,
+        export,
     })
 }
 
@@ -209,17 +210,17 @@ fn at_seam(error: Error, is_behind_first: bool) -> Error {
     }
 }
 
-/// An importer maps the whole window by one type: all segments must have one in
+/// An importer maps the whole range by one type: all segments must have one in
 /// common.
 fn check_one_type(segments: &[Segment]) -> Result<(), Error> {
     let common = segments
         .iter()
-        .map(|segment| segment.offer.types_made())
+        .map(|segment| segment.export.types_made())
         .fold(TypeFlags::all(), TypeFlags::intersection);
     if !common.is_empty() {
         return Ok(());
     }
-    let attempts = segments.iter().flat_map(|segment| &segment.offer.attempts);
+    let attempts = segments.iter().flat_map(|segment| &segment.export.attempts);
     Err(Error::NotExportable(NotExportable {
         kind: MemoryKind::Vmm,
         attempts: attempts.cloned().collect(),
@@ -229,35 +230,35 @@ fn check_one_type(segments: &[Segment]) -> Result<(), Error> {
 fn handles_of(
     ipc: &Ipc,
     segments: &[Segment],
-    window_length: u64,
+    range_length: u64,
 ) -> Result<Vec<GpuIpcMemHandle>, Error> {
-    static NEXT_WINDOW: AtomicU64 = AtomicU64::new(1);
+    static NEXT_RANGE: AtomicU64 = AtomicU64::new(1);
     let segment_count = u32::try_from(segments.len()).map_err(|_| Error::Argument {
         name: "len",
-        rule: "a window spans at most 4294967295 allocations",
+        rule: "a range spans at most 4294967295 allocations",
     })?;
-    let mut window = Window {
-        id: NEXT_WINDOW.fetch_add(1, Ordering::Relaxed),
-        length: window_length,
+    let mut range = SharedRange {
+        id: NEXT_RANGE.fetch_add(1, Ordering::Relaxed),
+        length: range_length,
         offset: 0,
         segment_index: 0,
         segment_count,
     };
     let mut handles = Vec::with_capacity(segments.len());
     for segment in segments {
-        handles.push(handle_of(ipc, segment, window)?);
-        window.offset += segment.length;
-        window.segment_index += 1;
+        handles.push(handle_of(ipc, segment, range)?);
+        range.offset += segment.length;
+        range.segment_index += 1;
     }
     Ok(handles)
 }
 
-fn handle_of(ipc: &Ipc, segment: &Segment, window: Window) -> Result<GpuIpcMemHandle, Error> {
+fn handle_of(ipc: &Ipc, segment: &Segment, range: SharedRange) -> Result<GpuIpcMemHandle, Error> {
     let fields = HandleFields {
         offset_from_base: segment.offset_from_base,
         length: segment.length,
-        window,
-        ..segment.offer.fields(ipc.identity())
+        range,
+        ..segment.export.fields(ipc.identity())
     };
     Ok(GpuIpcMemHandle::new(&fields)?)
 }

@@ -12,7 +12,7 @@ const TIME_TO_GIVE_BACK: Duration = Duration::from_secs(1);
 ///
 /// On an H200 (driver 580) `cuMemRelease` in one thread and `cuMemUnmap` of the same
 /// allocation in another free the driver's own memory twice if they meet, and the
-/// process dies. The owner may unmap as soon as its offer has ended; so by then no
+/// process dies. The owner may unmap as soon as its export has ended; so by then no
 /// thread of the broker's may still have a reference to release.
 #[derive(Debug)]
 pub(crate) struct Reference<T> {
@@ -92,7 +92,7 @@ impl<T> Reference<T> {
             core::mem::forget(held);
             log::warn!(
                 target: "gpuipc::gpu",
-                "a driver call about memory whose offer ends has not returned for {TIME_TO_GIVE_BACK:?}: the memory stays allocated"
+                "a driver call about memory whose export ends has not returned for {TIME_TO_GIVE_BACK:?}: the memory stays allocated"
             );
         }
     }

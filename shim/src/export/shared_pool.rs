@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-/// What importers need of a pool. Dropped with the last offer in it.
+/// What importers need of a pool. Dropped with the last export in it.
 #[derive(Debug)]
 pub(crate) struct SharedPool {
     /// Never used again in this process.
@@ -19,10 +19,10 @@ pub(crate) struct SharedPool {
     pub(crate) fabric: Option<[u8; 64]>,
     /// The types that could not be exported.
     pub(crate) attempts: Vec<Attempt>,
-    /// The driver's pool, and the allocations in it that are on offer: address
+    /// The driver's pool, and the allocations in it that are exported: address
     /// and BUFFER_ID.
     raw: CuMemPool,
-    offered: Mutex<Vec<(CuDevicePtr, u64)>>,
+    exported: Mutex<Vec<(CuDevicePtr, u64)>>,
 }
 
 impl SharedPool {
@@ -39,7 +39,7 @@ impl SharedPool {
             fabric,
             attempts,
             raw,
-            offered: Mutex::default(),
+            exported: Mutex::default(),
         }
     }
 
@@ -48,24 +48,24 @@ impl SharedPool {
         self.fd.as_ref().and_then(PrivateFd::there)
     }
 
-    /// An allocation in it comes on offer.
+    /// An allocation in it is exported.
     pub(crate) fn enter(&self, base: CuDevicePtr, id: u64) {
-        self.offered().push((base, id));
+        self.exported().push((base, id));
     }
 
     /// It no longer is.
     pub(crate) fn forget(&self, base: CuDevicePtr, id: u64) {
-        let mut offered = self.offered();
-        if let Some(at) = offered.iter().position(|entry| *entry == (base, id)) {
-            offered.swap_remove(at);
+        let mut exported = self.exported();
+        if let Some(at) = exported.iter().position(|entry| *entry == (base, id)) {
+            exported.swap_remove(at);
         }
     }
 
     /// Whether the driver's number still means this pool: a destroyed pool's may
     /// come again, but a pool lives as long as one of its allocations.
     fn is_same_pool(&self, driver: Driver) -> bool {
-        let offered = self.offered().clone();
-        offered.iter().any(|(base, id)| {
+        let exported = self.exported().clone();
+        exported.iter().any(|(base, id)| {
             let says =
                 |attribute, value| driver.pointer_attribute(attribute, *base).ok() == Some(value);
             says(pointer_attribute::BUFFER_ID, *id)
@@ -73,11 +73,11 @@ impl SharedPool {
         })
     }
 
-    fn offered(&self) -> MutexGuard<'_, Vec<(CuDevicePtr, u64)>> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn exported(&self) -> MutexGuard<'_, Vec<(CuDevicePtr, u64)>> {
+        self.exported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool as it is on offer already, by this broker and for these types.
+    /// The pool as it is exported already, by this broker and for these types.
     pub(crate) fn find(driver: Driver, key: Key) -> Option<Arc<Self>> {
         let all: Vec<Arc<Self>> = {
             let pools = pools();
@@ -88,7 +88,7 @@ impl SharedPool {
 
     /// Puts the pool where [`SharedPool::find`] looks. Two threads may have made
     /// one each, or the driver did not tell for once that it is the same: all
-    /// serve their offers.
+    /// serve their exports.
     pub(crate) fn register(self, key: Key) -> Arc<Self> {
         let pool = Arc::new(self);
         let mut pools = pools();

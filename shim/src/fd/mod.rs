@@ -2,5 +2,5 @@
 //! the export table that lists the exported ones.
 
 pub(crate) mod broker;
-pub(crate) mod ledger;
+pub(crate) mod export_table;
 pub(crate) mod pidfd;

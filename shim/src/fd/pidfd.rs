@@ -13,7 +13,7 @@
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::fd::broker::trusts_user;
-use crate::fd::ledger::{self, maker_of_entry};
+use crate::fd::export_table::{self, maker_of_entry};
 use crate::options::Trust;
 use gpuipc_core::Ticket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,8 +37,8 @@ impl<F: AsFd> Process<F> {
     }
 }
 
-/// What a handle says is on offer.
-pub(crate) struct Offered<'a> {
+/// What a handle says is exported.
+pub(crate) struct ExportClaim<'a> {
     pub(crate) ticket: &'a Ticket,
     pub(crate) allocation_id: u64,
     pub(crate) trust: &'a Trust,
@@ -53,61 +53,61 @@ pub(crate) fn open(pid: u32) -> Result<Process<OwnedFd>, Failure> {
     Ok(Process { fd, known: false })
 }
 
-/// Fetches the descriptor that the ticket names and proves that it is the one on offer.
+/// Fetches the descriptor that the ticket names and proves that it is the one exported.
 pub(crate) fn fetch<F: AsFd>(
     process: &Process<F>,
-    offered: &Offered<'_>,
+    claim: &ExportClaim<'_>,
 ) -> Result<OwnedFd, Failure> {
-    const WITHDRAWN: Failure = Failure::refused(Step::FetchByNumber, Reason::OfferWithdrawn);
-    let number = offered.ticket.fd.ok_or(NO_DESCRIPTOR)?;
+    const REVOKED: Failure = Failure::refused(Step::FetchByNumber, Reason::ExportRevoked);
+    let number = claim.ticket.fd.ok_or(NO_DESCRIPTOR)?;
     // Before: the number is no other file's, as far as an honest exporter goes.
-    if !offer_lives(process, offered)? {
-        return Err(WITHDRAWN);
+    if !export_lives(process, claim)? {
+        return Err(REVOKED);
     }
     let fd = get(process, number)?;
-    // The order is the proof: the descriptor first, then the ledger anew.
-    match maker(process, offered)? {
+    // The order is the proof: the descriptor first, then the export table anew.
+    match maker(process, claim)? {
         Some(_) => Ok(fd),
-        None => Err(WITHDRAWN),
+        None => Err(REVOKED),
     }
 }
 
-/// Whether the offer lives: it stands in the ledger of a process of a trusted user.
-pub(crate) fn offer_lives<F: AsFd>(
+/// Whether the export lives: it stands in the export table of a process of a trusted user.
+pub(crate) fn export_lives<F: AsFd>(
     process: &Process<F>,
-    offered: &Offered<'_>,
+    claim: &ExportClaim<'_>,
 ) -> Result<bool, Failure> {
-    let entry = offered.ticket.ledger.ok_or(NO_DESCRIPTOR)?;
-    if !has_ledger_at(process, entry.fd)? {
+    let entry = claim.ticket.table.ok_or(NO_DESCRIPTOR)?;
+    if !has_table_at(process, entry.fd)? {
         return Ok(false);
     }
-    let Some(maker) = maker(process, offered)? else {
+    let Some(maker) = maker(process, claim)? else {
         return Ok(false);
     };
     // The file alone proves nothing: its maker may have given it away.
     let trusted = process.known
         || user_of(process.fd.as_fd())
             .map_err(refused)?
-            .is_some_and(|user| trusts_user(offered.trust, user));
-    if trusted && trusts_user(offered.trust, maker) {
+            .is_some_and(|user| trusts_user(claim.trust, user));
+    if trusted && trusts_user(claim.trust, maker) {
         Ok(true)
     } else {
         Err(Failure::refused(Step::FetchByNumber, Reason::NotTrusted))
     }
 }
 
-/// The user who made the process's ledger, if that says that the offer lives.
-fn maker<F: AsFd>(process: &Process<F>, offered: &Offered<'_>) -> Result<Option<u32>, Failure> {
-    let entry = offered.ticket.ledger.ok_or(NO_DESCRIPTOR)?;
-    let ledger = get(process, entry.fd)?;
-    maker_of_entry(&ledger, offered.ticket, offered.allocation_id, &entry).map_err(refused)
+/// The user who made the process's export table, if that says that the export lives.
+fn maker<F: AsFd>(process: &Process<F>, claim: &ExportClaim<'_>) -> Result<Option<u32>, Failure> {
+    let entry = claim.ticket.table.ok_or(NO_DESCRIPTOR)?;
+    let table = get(process, entry.fd)?;
+    maker_of_entry(&table, claim.ticket, claim.allocation_id, &entry).map_err(refused)
 }
 
-/// Whether a file of the ledger's name has this number in the process, by /proc.
+/// Whether a file of the export table's name has this number in the process, by /proc.
 ///
 /// # Errors
 /// Where that does not show it: in a pid namespace beside this one, too.
-fn has_ledger_at<F: AsFd>(process: &Process<F>, number: i32) -> Result<bool, Failure> {
+fn has_table_at<F: AsFd>(process: &Process<F>, number: i32) -> Result<bool, Failure> {
     let unseen = Failure::refused(Step::FetchByNumber, Reason::PtraceRefused);
     let fd = process.fd.as_fd();
     let pid = pid_of(fd).map_err(refused)?.ok_or(unseen)?;
@@ -116,7 +116,7 @@ fn has_ledger_at<F: AsFd>(process: &Process<F>, number: i32) -> Result<bool, Fai
         Ok(text) => Ok(text
             .to_bytes()
             .strip_prefix(b"/memfd:")
-            .is_some_and(|name| name.starts_with(ledger::NAME.as_bytes()))),
+            .is_some_and(|name| name.starts_with(export_table::NAME.as_bytes()))),
         Err(Errno::NOENT) if has_ended(fd) => Err(refused(Errno::SRCH)),
         // No such descriptor, if /proc shows the process at all.
         Err(Errno::NOENT) => match rustix::fs::stat(format!("/proc/{pid}/fd")) {
@@ -183,7 +183,7 @@ fn get<F: AsFd>(process: &Process<F>, number: i32) -> Result<OwnedFd, Failure> {
 fn refused(errno: Errno) -> Failure {
     let reason = match errno {
         Errno::SRCH => Reason::ExporterGone,
-        Errno::BADF => Reason::OfferWithdrawn,
+        Errno::BADF => Reason::ExportRevoked,
         Errno::PERM | Errno::ACCESS => Reason::PtraceRefused,
         Errno::NOSYS => Reason::NoPidfd,
         _ => Reason::System,

@@ -7,5 +7,5 @@ pub(crate) mod driver;
 pub(crate) mod imported_pool;
 pub(crate) mod mapping;
 pub(crate) mod reservation;
-pub(crate) mod spare;
+pub(crate) mod keepalive;
 pub(crate) mod undo;

@@ -150,25 +150,25 @@ fn slots() -> &'static Arc<Slots<Mappings>> {
     &SLOTS
 }
 
-/// Whether windows of this handle share a mapping at all. Legacy memory and memory of a
+/// Whether ranges of this handle share a mapping at all. Legacy memory and memory of a
 /// pool do not: after their owner's free the address can show other memory, so each
 /// import asks the owner. What the driver gave is shared in any case, below the mapping.
 pub(crate) fn is_shared(handle: &GpuIpcMemHandle, options: &ImportOptions) -> bool {
     let odd = Attributes::MULTICAST | Attributes::MEM_POOL;
-    handle.window().segment_count == 1
+    handle.range().segment_count == 1
         && !handle.attributes().intersects(odd)
         && !handle.types().contains(TypeFlags::RUNTIME_IPC)
         && options.place.is_none()
 }
 
-/// The mapping of a window's allocation, if it is there: without allocating, and
+/// The mapping of a range's allocation, if it is there: without allocating, and
 /// with no other call to the driver than for the current context's device.
 pub(crate) fn hit(
     ipc: &Ipc,
     handle: &GpuIpcMemHandle,
     options: &ImportOptions,
 ) -> Option<Arc<Shared>> {
-    if !is_shared(handle, options) || !options.more_devices.is_empty() {
+    if !is_shared(handle, options) || !options.access_devices.is_empty() {
         return None;
     }
     if ipc.identity().host_of(handle) == Host::Other {
@@ -181,19 +181,19 @@ pub(crate) fn hit(
         None => context::current(driver).ok()??.1,
     };
     let order = options.types.as_deref().unwrap_or(&ipc.settings().types);
-    let offered = handle.types();
+    let exported = handle.types();
     let mut wanted = TypeList::new();
     for handle_type in order {
-        if offered.contains(handle_type.flag()) && wanted.push(*handle_type).is_err() {
+        if exported.contains(handle_type.flag()) && wanted.push(*handle_type).is_err() {
             return None;
         }
     }
     slots().find(&Wanted::new(ipc, handle, options, (device, &[]), &wanted))
 }
 
-/// By which type an import would find the mapping of another window.
+/// By which type an import would find the mapping of another range.
 pub(crate) fn found(import: &Import<'_>, order: &[HandleType]) -> Option<HandleType> {
-    let handle = import.window.first();
+    let handle = import.range.first();
     if !is_shared(handle, import.options) {
         return None;
     }
@@ -206,18 +206,18 @@ pub(crate) fn found(import: &Import<'_>, order: &[HandleType]) -> Option<HandleT
 
 /// What an import under way asks for.
 fn wanted<'a>(import: &'a Import<'_>, order: &'a [HandleType]) -> Wanted<'a> {
-    let importers = import.importers;
-    let devices = (importers.first, &*importers.more);
+    let access = import.access;
+    let devices = (access.first, &*access.more);
     Wanted::new(
         import.ipc,
-        import.window.first(),
+        import.range.first(),
         import.options,
         devices,
         order,
     )
 }
 
-/// The mapping of a window's allocation: made by `make` if it is not there. An
+/// The mapping of a range's allocation: made by `make` if it is not there. An
 /// error of `make` is this caller's alone.
 pub(crate) fn get<E>(
     import: &Import<'_>,

@@ -1,15 +1,15 @@
 //! Whether handles could be imported here, answered by type with reasons, without
 //! mapping anything.
 
-use crate::attempt::{Attempt, Failure, Peers, Reason, Step};
+use crate::attempt::{Attempt, Failure, GpuPair, Reason, Step};
 use crate::error::Error;
 use crate::gpu::driver::{AllocationHandle, device_uuid};
 use crate::import::cache;
-use crate::import::devices::{self, Importers};
+use crate::import::devices::{self, AccessDevices};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::importing::Import;
 use crate::import::own_access;
-use crate::import::window::Window;
+use crate::import::range::RangeHandles;
 use crate::import::{order_of, own_memory, wait_of};
 use crate::options::ImportOptions;
 use crate::process::identity;
@@ -20,30 +20,30 @@ use std::time::Instant;
 
 /// What is to be expected of an import.
 #[derive(Clone, Debug)]
-pub struct Outlook {
+pub struct Feasibility {
     /// The memory is this process's own: an import gives the original pointer.
     pub is_own: bool,
     /// By type, in the order in which an import would try them; those that it
     /// would not try come first.
-    pub types: Vec<(HandleType, Verdict)>,
+    pub types: Vec<(HandleType, Feasible)>,
     /// Why no import could succeed, whatever the type: the handles are not one
-    /// window, a device is not there, the process was forked.
+    /// range, a device is not there, the process was forked.
     pub problem: Option<Error>,
 }
 
 /// What is to be expected of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Everything but the mapping was tried, and worked; or another window of the
+pub enum Feasible {
+    /// Everything but the mapping was tried, and worked; or another range of the
     /// allocation is mapped already, which an import would share.
     Yes,
     /// Nothing speaks against it, but only an import can tell.
-    Perhaps,
+    Unknown,
     /// It would fail, in this way.
     No(Attempt),
 }
 
-impl Outlook {
+impl Feasibility {
     /// Whether an import is worth trying.
     #[must_use]
     pub fn is_importable(&self) -> bool {
@@ -51,7 +51,7 @@ impl Outlook {
             || self
                 .types
                 .iter()
-                .any(|(_, verdict)| !matches!(verdict, Verdict::No(_)))
+                .any(|(_, feasible)| !matches!(feasible, Feasible::No(_)))
     }
 
     fn never(problem: Error) -> Self {
@@ -68,60 +68,60 @@ pub(crate) fn can_import(
     ipc: &Ipc,
     handles: &[GpuIpcMemHandle],
     options: &ImportOptions,
-) -> Outlook {
-    outlook(ipc, handles, options).unwrap_or_else(Outlook::never)
+) -> Feasibility {
+    feasibility(ipc, handles, options).unwrap_or_else(Feasibility::never)
 }
 
-fn outlook(
+fn feasibility(
     ipc: &Ipc,
     handles: &[GpuIpcMemHandle],
     options: &ImportOptions,
-) -> Result<Outlook, Error> {
+) -> Result<Feasibility, Error> {
     identity::process_id()?;
-    let window = Window::of(handles)?;
+    let range = RangeHandles::of(handles)?;
     let wait = wait_of(ipc, options);
-    if let Some(own) = own_memory(ipc, &window, &wait) {
+    if let Some(own) = own_memory(ipc, &range, &wait) {
         let start = Instant::now();
-        let importers = Importers::of(ipc.driver(), &window, options)?;
-        let owner = devices::with_uuid(ipc.driver(), window.first().device_uuid())?;
-        let own = own.and_then(|_| own_access::check(&window, options, &importers, owner));
-        let verdict = |handle_type| match own {
-            Ok(()) => Verdict::Yes,
-            Err(failure) => Verdict::No(failure.attempt(handle_type, start.elapsed())),
+        let access = AccessDevices::of(ipc.driver(), &range, options)?;
+        let owner = devices::with_uuid(ipc.driver(), range.first().device_uuid())?;
+        let own = own.and_then(|_| own_access::check(&range, options, &access, owner));
+        let feasible = |handle_type| match own {
+            Ok(()) => Feasible::Yes,
+            Err(failure) => Feasible::No(failure.attempt(handle_type, start.elapsed())),
         };
-        let types = window.types().into_iter();
-        return Ok(Outlook {
+        let types = range.types().into_iter();
+        return Ok(Feasibility {
             is_own: own.is_ok(),
-            types: types.map(|found| (found, verdict(found))).collect(),
+            types: types.map(|found| (found, feasible(found))).collect(),
             problem: None,
         });
     }
-    let importers = Importers::of(ipc.driver(), &window, options)?;
+    let access = AccessDevices::of(ipc.driver(), &range, options)?;
     let import = Import {
         ipc,
-        window: &window,
+        range: &range,
         options,
-        importers: &importers,
+        access: &access,
         wait: &wait,
     };
-    let (order, attempts) = order_of(ipc, &window, options);
-    let mut types: Vec<(HandleType, Verdict)> = attempts
+    let (order, attempts) = order_of(ipc, &range, options);
+    let mut types: Vec<(HandleType, Feasible)> = attempts
         .into_iter()
-        .map(|attempt| (attempt.handle_type, Verdict::No(attempt)))
+        .map(|attempt| (attempt.handle_type, Feasible::No(attempt)))
         .collect();
     let found = cache::found(&import, &order);
     for handle_type in order {
         let start = Instant::now();
         let tried = if found == Some(handle_type) {
-            Ok(Verdict::Yes)
+            Ok(Feasible::Yes)
         } else {
             import.try_without_mapping(handle_type)
         };
-        let verdict = tried
-            .unwrap_or_else(|failure| Verdict::No(failure.attempt(handle_type, start.elapsed())));
-        types.push((handle_type, verdict));
+        let feasible = tried
+            .unwrap_or_else(|failure| Feasible::No(failure.attempt(handle_type, start.elapsed())));
+        types.push((handle_type, feasible));
     }
-    Ok(Outlook {
+    Ok(Feasibility {
         is_own: false,
         types,
         problem: None,
@@ -130,14 +130,14 @@ fn outlook(
 
 impl Import<'_> {
     /// Tries what changes nothing. Of several segments the first stands for all.
-    fn try_without_mapping(&self, handle_type: HandleType) -> Result<Verdict, Failure> {
+    fn try_without_mapping(&self, handle_type: HandleType) -> Result<Feasible, Failure> {
         self.check(handle_type)?;
         self.check_peers()?;
         let driver = self.ipc.driver();
-        let handle = self.window.first();
+        let handle = self.range.first();
         let failed = |error| Failure::driver(Step::Import, handle_type, &error);
         let fetch = || {
-            let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
+            let mut descriptors = Descriptors::of(self.range, self.ipc, self.wait)?;
             descriptors.get(0, &mut |_| {})
         };
         match handle_type {
@@ -146,23 +146,23 @@ impl Import<'_> {
             HandleType::PosixFd if self.is_pooled() => {
                 fetch()?;
                 self.ask_liveness()?;
-                Ok(Verdict::Perhaps)
+                Ok(Feasible::Unknown)
             }
             HandleType::Fabric if self.is_pooled() => {
                 self.ask_liveness()?;
-                Ok(Verdict::Perhaps)
+                Ok(Feasible::Unknown)
             }
             HandleType::PosixFd => {
                 let take = |fd: BorrowedFd<'_>| AllocationHandle::import_fd(driver, fd);
                 fetch()?.give(take).map_err(failed)?;
-                Ok(Verdict::Yes)
+                Ok(Feasible::Yes)
             }
             HandleType::Fabric => {
                 let bytes = handle
                     .fabric()
                     .ok_or(Failure::refused(Step::Select, Reason::NotCreatedFor))?;
                 AllocationHandle::import_fabric(driver, bytes).map_err(failed)?;
-                Ok(Verdict::Yes)
+                Ok(Feasible::Yes)
             }
             HandleType::RuntimeIpc => {
                 if handle.pid() == self.ipc.identity().pid {
@@ -170,7 +170,7 @@ impl Import<'_> {
                 }
                 self.prove_host()?;
                 self.ask_liveness()?;
-                Ok(Verdict::Perhaps)
+                Ok(Feasible::Unknown)
             }
         }
     }
@@ -185,16 +185,16 @@ impl Import<'_> {
     /// this process sees that one.
     fn check_peers(&self) -> Result<(), Failure> {
         let driver = self.ipc.driver();
-        let to = self.window.first().device_uuid();
+        let to = self.range.first().device_uuid();
         let Ok(Some(owner)) = devices::with_uuid(driver, to) else {
             return Ok(());
         };
-        match self.importers.without_way_to(driver, owner) {
+        match self.access.without_way_to(driver, owner) {
             None => Ok(()),
             Some(device) => Err(Failure {
-                peers: device_uuid(driver, device)
+                gpu_pair: device_uuid(driver, device)
                     .ok()
-                    .map(|from| Peers { from, to }),
+                    .map(|from| GpuPair { from, to }),
                 ..Failure::refused(Step::SetAccess, Reason::PeerUnsupported)
             }),
         }

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::gpu::context;
 use crate::gpu::driver::{Driver, DriverError, device_uuid};
-use crate::import::window::Window;
+use crate::import::range::RangeHandles;
 use crate::options::{Access, DeviceId, ImportOptions};
 use crate::sys::{self, CuDevice, CuMemAccessDesc, CuMemLocation};
 use gpuipc_core::DeviceUuid;
@@ -30,7 +30,7 @@ pub(crate) fn with_uuid(driver: Driver, uuid: DeviceUuid) -> Result<Option<CuDev
 
 /// Who gets access to imported memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Importers {
+pub(crate) struct AccessDevices {
     /// The device that maps.
     pub(crate) first: CuDevice,
     /// Others that get access, without `first`.
@@ -40,20 +40,20 @@ pub(crate) struct Importers {
     access: Access,
 }
 
-impl Importers {
+impl AccessDevices {
     /// The options' devices. Without any, the current context's; without a
     /// context the memory's own GPU; and where that is hidden, the first.
     pub(crate) fn of(
         driver: Driver,
-        window: &Window<'_>,
+        range: &RangeHandles<'_>,
         options: &ImportOptions,
     ) -> Result<Self, Error> {
         let first = match options.device {
             Some(device) => find(device, driver)?,
-            None => default_device(driver, window)?,
+            None => default_device(driver, range)?,
         };
         let mut more = Vec::new();
-        for device in &options.more_devices {
+        for device in &options.access_devices {
             let device = find(*device, driver)?;
             if device != first && !more.contains(&device) {
                 more.push(device);
@@ -106,11 +106,11 @@ impl Importers {
     }
 }
 
-fn default_device(driver: Driver, window: &Window<'_>) -> Result<CuDevice, Error> {
+fn default_device(driver: Driver, range: &RangeHandles<'_>) -> Result<CuDevice, Error> {
     if let Some((_, device)) = context::current(driver)? {
         return Ok(device);
     }
-    match with_uuid(driver, window.first().device_uuid())? {
+    match with_uuid(driver, range.first().device_uuid())? {
         Some(device) => Ok(device),
         None => Ok(driver.device(0)?),
     }

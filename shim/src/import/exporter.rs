@@ -8,9 +8,9 @@
 
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::fd::broker::{self, Answer, Connection, Foreign, Reach};
-use crate::fd::pidfd::{self, Offered, Process};
+use crate::fd::pidfd::{self, ExportClaim, Process};
 use crate::import::mem::Liveness;
-use crate::import::window::Window;
+use crate::import::range::RangeHandles;
 use crate::process::identity::{Host, Identity};
 use crate::process::wait::Wait;
 use crate::session::Ipc;
@@ -115,7 +115,7 @@ impl<'a> Exporter<'a> {
     /// way to the process.
     fn by_number(&self) -> Option<Result<Foreign, Failure>> {
         let process = self.process()?;
-        let fetch = |process| pidfd::fetch(&process, &self.offered());
+        let fetch = |process| pidfd::fetch(&process, &self.claim());
         Some(process.and_then(fetch).map(Foreign::new))
     }
 
@@ -128,7 +128,7 @@ impl<'a> Exporter<'a> {
             return None;
         }
         let process = Process::behind_socket(broker.process()?);
-        match pidfd::fetch(&process, &self.offered()) {
+        match pidfd::fetch(&process, &self.claim()) {
             Ok(fd) => Some(Foreign::new(fd)),
             Err(failure) => {
                 if matches!(failure.reason, Reason::PtraceRefused | Reason::NoPidfd) {
@@ -145,7 +145,7 @@ impl<'a> Exporter<'a> {
         self.ticket.fd.is_some() && broker.process().is_some()
     }
 
-    /// Whether legacy memory that was just opened is still what was offered.
+    /// Whether legacy memory that was just opened is still what was exported.
     pub(crate) fn liveness(&self, require_live: bool) -> Result<Liveness, Failure> {
         let at_liveness = |failure| Failure {
             step: Step::Liveness,
@@ -161,10 +161,10 @@ impl<'a> Exporter<'a> {
             }
             Err(failure) => failure,
         };
-        // An offer keeps its broker: without one there is no offer.
+        // An export keeps its broker: without one there is no export.
         if matches!(
             failure.reason,
-            Reason::OfferWithdrawn | Reason::ExporterGone | Reason::Cancelled
+            Reason::ExportRevoked | Reason::ExporterGone | Reason::Cancelled
         ) {
             return Err(at_liveness(failure));
         }
@@ -176,12 +176,12 @@ impl<'a> Exporter<'a> {
         if may_go_around(failure.reason)
             && let Some(Ok(process)) = self.process()
         {
-            match pidfd::offer_lives(&process, &self.offered()) {
-                Ok(true) if !require_live => return Ok(Liveness::OfferLives),
+            match pidfd::export_lives(&process, &self.claim()) {
+                Ok(true) if !require_live => return Ok(Liveness::ExportLives),
                 Ok(false) => {
-                    return Err(Failure::refused(Step::Liveness, Reason::OfferWithdrawn));
+                    return Err(Failure::refused(Step::Liveness, Reason::ExportRevoked));
                 }
-                // That the offer lives says nothing about the memory.
+                // That the export lives says nothing about the memory.
                 Ok(true) | Err(_) => {}
             }
         }
@@ -213,8 +213,8 @@ impl<'a> Exporter<'a> {
     }
 
     /// What the exporter's table is to say.
-    fn offered(&self) -> Offered<'_> {
-        Offered {
+    fn claim(&self) -> ExportClaim<'_> {
+        ExportClaim {
             ticket: &self.ticket,
             allocation_id: self.handle.allocation_id(),
             trust: self.reach.trust,
@@ -314,7 +314,7 @@ impl<'a> Exporter<'a> {
     }
 }
 
-/// The descriptors of a window's segments, one after the other.
+/// The descriptors of a range's segments, one after the other.
 ///
 /// What a known exporter keeps open is fetched by its number. Of several segments
 /// whose descriptors come from the broker, the next one's is asked for while the
@@ -335,10 +335,10 @@ pub(crate) struct Descriptors<'a> {
 }
 
 impl<'a> Descriptors<'a> {
-    pub(crate) fn of(window: &Window<'a>, ipc: &'a Ipc, wait: &'a Wait) -> Result<Self, Failure> {
+    pub(crate) fn of(range: &RangeHandles<'a>, ipc: &'a Ipc, wait: &'a Wait) -> Result<Self, Failure> {
         let of = |handle: &&'a GpuIpcMemHandle| Exporter::of(handle, ipc, wait);
         Ok(Self {
-            exporters: window.segments().iter().map(of).collect::<Result<_, _>>()?,
+            exporters: range.segments().iter().map(of).collect::<Result<_, _>>()?,
             connection: None,
             asked: None,
             goes_around: false,

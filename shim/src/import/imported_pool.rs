@@ -100,7 +100,7 @@ impl PooledMapping {
     ) -> Result<Self, Failure> {
         let failed = |step| move |error| Failure::driver(step, handle_type, &error);
         let missing = Failure::refused(Step::Select, Reason::NotCreatedFor);
-        let (driver, handle) = (import.ipc.driver(), import.window.first());
+        let (driver, handle) = (import.ipc.driver(), import.range.first());
         let data = handle.pool_pointer().ok_or(missing)?;
         let by = match handle_type {
             HandleType::Fabric => By::Fabric(*handle.fabric().ok_or(missing)?),
@@ -132,7 +132,7 @@ impl PooledMapping {
         let pool = &given.pool;
         pool.set_access(rights)
             .map_err(failed(Step::SetPoolAccess))?;
-        let context = DeviceContext::for_device(driver, import.importers.first)
+        let context = DeviceContext::for_device(driver, import.access.first)
             .map_err(failed(Step::Context))?;
         let pointer = pool
             .pointer(data, context)

@@ -1,14 +1,14 @@
 //! One import: each type is tried until one gives an accessible address.
 
-use crate::attempt::{Code, Failure, Peers, Reason, Step};
+use crate::attempt::{Code, Failure, GpuPair, Reason, Step};
 use crate::gpu::driver::{self, AllocationHandle, device_uuid};
 use crate::gpu::mapping::VmmMapping;
-use crate::import::devices::{self, Importers};
+use crate::import::devices::{self, AccessDevices};
 use crate::import::exporter::{Descriptors, Exporter};
 use crate::import::imported_pool::PooledMapping;
 use crate::import::legacy::LegacyMapping;
 use crate::import::mem::{Liveness, Mapping};
-use crate::import::window::Window;
+use crate::import::range::RangeHandles;
 use crate::options::ImportOptions;
 use crate::process::identity::Host;
 use crate::process::wait::Wait;
@@ -20,9 +20,9 @@ use std::os::fd::BorrowedFd;
 /// What an import goes by.
 pub(crate) struct Import<'a> {
     pub(crate) ipc: &'a Ipc,
-    pub(crate) window: &'a Window<'a>,
+    pub(crate) range: &'a RangeHandles<'a>,
     pub(crate) options: &'a ImportOptions,
-    pub(crate) importers: &'a Importers,
+    pub(crate) access: &'a AccessDevices,
     pub(crate) wait: &'a Wait,
 }
 
@@ -38,7 +38,7 @@ impl Import<'_> {
             HandleType::RuntimeIpc => self.open(),
             _ if self.is_pooled() => self.import_pooled(handle_type, note),
             HandleType::PosixFd => {
-                let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
+                let mut descriptors = Descriptors::of(self.range, self.ipc, self.wait)?;
                 self.map(handle_type, |at, _| {
                     // The driver has its own reference then; the descriptor goes.
                     let driver = self.ipc.driver();
@@ -53,7 +53,7 @@ impl Import<'_> {
                 Ok(AllocationHandle::import_fabric(self.ipc.driver(), bytes))
             }),
         };
-        imported.map_err(|failure| self.name_peers(failure))
+        imported.map_err(|failure| self.name_gpu_pair(failure))
     }
 
     pub(crate) fn is_pooled(&self) -> bool {
@@ -61,7 +61,7 @@ impl Import<'_> {
     }
 
     fn is(&self, attribute: Attributes) -> bool {
-        self.window.first().attributes().contains(attribute)
+        self.range.first().attributes().contains(attribute)
     }
 
     /// What a type cannot do at all is refused before anything is done.
@@ -69,19 +69,19 @@ impl Import<'_> {
         let refused = |reason| Err(Failure::refused(Step::Select, reason));
         let is_legacy = handle_type == HandleType::RuntimeIpc;
         let is_vmm = !is_legacy && !self.is_pooled();
-        let segments = self.window.segments();
+        let segments = self.range.segments();
         let all_host = segments
             .iter()
             .all(|segment| segment.attributes().contains(Attributes::HOST_NUMA));
-        if !is_vmm && !self.window.is_whole() {
+        if !is_vmm && !self.range.is_whole() {
             refused(Reason::CannotBeSegmented)
-        } else if !is_vmm && self.importers.are_read_only() {
+        } else if !is_vmm && self.access.are_read_only() {
             refused(Reason::CannotBeReadOnly)
         } else if !is_vmm && self.options.place.is_some() {
             refused(Reason::CannotBePlaced)
-        } else if is_legacy && !self.importers.more.is_empty() {
+        } else if is_legacy && !self.access.more.is_empty() {
             refused(Reason::OneDeviceOnly)
-        } else if self.importers.host && !(is_vmm && all_host) {
+        } else if self.access.host && !(is_vmm && all_host) {
             refused(Reason::NotHostMemory)
         } else {
             Ok(())
@@ -100,14 +100,14 @@ impl Import<'_> {
     ) -> Imported {
         let failed = |step| move |error| Failure::driver(step, handle_type, &error);
         let whole = self
-            .window
+            .range
             .mapped_size()
             .ok_or(Failure::refused(Step::Reserve, Reason::SizeMismatch))?;
         // A made-up size must not reserve: what is mapped first is known to be there.
         let mut mapping = None;
-        let mut offsets = Vec::with_capacity(self.window.segments().len());
-        for (at, segment) in self.window.segments().iter().enumerate() {
-            let here = |failure: Failure| failure.at_segment(self.window.number_of(at));
+        let mut offsets = Vec::with_capacity(self.range.segments().len());
+        for (at, segment) in self.range.segments().iter().enumerate() {
+            let here = |failure: Failure| failure.at_segment(self.range.number_of(at));
             let handle = import(at, segment)
                 .map_err(here)?
                 .map_err(failed(Step::Import))
@@ -132,7 +132,7 @@ impl Import<'_> {
             .map_err(failed(Step::SetAccess))?;
         let mut offset = 0;
         for (at, size) in offsets {
-            let here = |failure: Failure| failure.at_segment(self.window.number_of(at));
+            let here = |failure: Failure| failure.at_segment(self.range.number_of(at));
             let is_right = mapping
                 .has_size(offset, size)
                 .map_err(failed(Step::Compare))
@@ -146,7 +146,7 @@ impl Import<'_> {
         Ok((Mapping::Vmm(mapping), Liveness::Referenced))
     }
 
-    /// Address space for the whole window.
+    /// Address space for the whole range.
     fn room(&self, handle_type: HandleType, size: usize) -> Result<VmmMapping, Failure> {
         let driver = self.ipc.driver();
         match &self.options.place {
@@ -171,15 +171,15 @@ impl Import<'_> {
     }
 
     fn rights(&self) -> Vec<CuMemAccessDesc> {
-        self.importers.rights(self.window.first().numa_node())
+        self.access.rights(self.range.first().numa_node())
     }
 
     /// Opens a legacy handle, and asks the exporter whether what it leads to is
-    /// still what was offered: after a free, the driver opens whatever lies at
+    /// still what was exported: after a free, the driver opens whatever lies at
     /// that address now, with success.
     fn open(&self) -> Imported {
         self.prove_host()?;
-        let handle = self.window.first();
+        let handle = self.range.first();
         let exporter = self.exporter_to_ask()?;
         let bytes = handle
             .runtime_ipc()
@@ -188,7 +188,7 @@ impl Import<'_> {
             self.ipc.driver(),
             bytes,
             handle.base_size(),
-            self.importers.first,
+            self.access.first,
             self.wait,
         )
         .map_err(|failure| Failure {
@@ -201,7 +201,7 @@ impl Import<'_> {
 
     /// What a failed open means, beyond what the code alone says.
     fn why_not_opened(&self, failure: &Failure, exporter: Option<&Exporter<'_>>) -> Reason {
-        let same_pid = self.window.first().pid() == self.ipc.identity().pid;
+        let same_pid = self.range.first().pid() == self.ipc.identity().pid;
         match (failure.reason, exporter) {
             (Reason::ContextRefused, _) if same_pid => Reason::SamePid,
             // The driver says so of an exporter that it no longer knows: the exporter
@@ -221,7 +221,7 @@ impl Import<'_> {
     fn import_pooled(&self, handle_type: HandleType, note: &mut dyn FnMut(Failure)) -> Imported {
         let exporter = self.exporter_to_ask()?;
         let mapping = PooledMapping::import(self, handle_type, &self.rights(), || {
-            let mut descriptors = Descriptors::of(self.window, self.ipc, self.wait)?;
+            let mut descriptors = Descriptors::of(self.range, self.ipc, self.wait)?;
             descriptors.get(0, note)
         })?;
         let liveness = self.liveness(exporter)?;
@@ -231,7 +231,7 @@ impl Import<'_> {
     /// Whom to ask whether memory is unchanged; nobody without a ticket, and
     /// nobody on another host.
     pub(crate) fn exporter_to_ask(&self) -> Result<Option<Exporter<'_>>, Failure> {
-        let handle = self.window.first();
+        let handle = self.range.first();
         let is_here = self.ipc.identity().host_of(handle) != Host::Other;
         let exporter = is_here
             .then(|| Exporter::of(handle, self.ipc, self.wait).ok())
@@ -253,7 +253,7 @@ impl Import<'_> {
     /// memory: where the host ids do not say that this is the exporter's host, whoever
     /// answers for the handle's token does.
     pub(crate) fn prove_host(&self) -> Result<(), Failure> {
-        if self.ipc.identity().host_of(self.window.first()) != Host::Unknown {
+        if self.ipc.identity().host_of(self.range.first()) != Host::Unknown {
             return Ok(());
         }
         match self.liveness(self.exporter_to_ask()?)? {
@@ -264,7 +264,7 @@ impl Import<'_> {
 
     /// Says between which GPUs there is no way; and that the memory's GPU is
     /// hidden, where that is the reason.
-    fn name_peers(&self, failure: Failure) -> Failure {
+    fn name_gpu_pair(&self, failure: Failure) -> Failure {
         let is_of_device = failure.reason == Reason::PeerUnsupported
             || failure.code == Code::Driver(CuResult::INVALID_DEVICE);
         if !is_of_device {
@@ -273,8 +273,8 @@ impl Import<'_> {
         let driver = self.ipc.driver();
         let at = failure.segment.and_then(|at| usize::try_from(at).ok());
         let handle = at
-            .and_then(|at| self.window.segments().get(at).copied())
-            .unwrap_or(self.window.first());
+            .and_then(|at| self.range.segments().get(at).copied())
+            .unwrap_or(self.range.first());
         let to = handle.device_uuid();
         let Ok(owner) = devices::with_uuid(driver, to) else {
             return failure;
@@ -287,7 +287,7 @@ impl Import<'_> {
                 None => Reason::DeviceNotVisible,
                 Some(_) => failure.reason,
             },
-            peers: from.map(|from| Peers { from, to }),
+            gpu_pair: from.map(|from| GpuPair { from, to }),
             ..failure
         }
     }
@@ -296,8 +296,8 @@ impl Import<'_> {
     /// says; else the first that is not the memory's own.
     fn without_way(&self, owner: Option<CuDevice>) -> Option<CuDevice> {
         let no_peer =
-            owner.and_then(|owner| self.importers.without_way_to(self.ipc.driver(), owner));
-        let mut others = self.importers.devices();
+            owner.and_then(|owner| self.access.without_way_to(self.ipc.driver(), owner));
+        let mut others = self.access.devices();
         no_peer.or_else(|| others.find(|device| Some(*device) != owner))
     }
 }

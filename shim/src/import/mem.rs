@@ -19,7 +19,7 @@ use gpuipc_core::HandleType;
 use std::sync::{Arc, OnceLock};
 
 /// GPU memory of another process, mapped here. Dropping it unmaps, unless other
-/// windows of the same allocation are in use in this process: they share one
+/// ranges of the same allocation are in use in this process: they share one
 /// mapping, which the last of them undoes.
 ///
 /// The drop does not wait for the GPU: work that uses the memory must have
@@ -32,7 +32,7 @@ pub struct GpuIpcMem {
     len: usize,
 }
 
-/// A mapping, and how it came about: what the windows of one allocation share.
+/// A mapping, and how it came about: what the ranges of one allocation share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     driver: Driver,
@@ -92,16 +92,16 @@ impl fmt::Display for Used {
 /// What is known about the memory behind a mapping at the time of its import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Liveness {
-    /// The mapping holds a reference: it is the memory that was offered, and
+    /// The mapping holds a reference: it is the memory that was exported, and
     /// stays so, whatever its owner does.
     Referenced,
-    /// The exporter says that it is still the memory that was offered. It must
+    /// The exporter says that it is still the memory that was exported. It must
     /// stay allocated: neither a legacy mapping nor one of a pool's memory holds a
     /// reference.
     MemoryUnchanged,
-    /// The exporter lives and still offers it, but could not be asked whether
+    /// The exporter lives and still exports it, but could not be asked whether
     /// its owner has freed it meanwhile.
-    OfferLives,
+    ExportLives,
     /// Nobody could be asked. A legacy handle of freed memory opens whatever
     /// lies at its address by then, and reading freed memory of a pool can break
     /// the context (both seen on an H200, driver 580).
@@ -109,7 +109,7 @@ pub enum Liveness {
 }
 
 impl GpuIpcMem {
-    /// A window of a mapping.
+    /// A range of a mapping.
     pub(crate) const fn new(shared: Arc<Shared>, offset: u64, len: usize) -> Self {
         Self {
             shared,
@@ -124,15 +124,15 @@ impl GpuIpcMem {
         self.shared.device
     }
 
-    /// The first byte of the window that was exported.
+    /// The first byte of the range that was exported.
     #[must_use]
     pub fn device_ptr(&self) -> CuDevicePtr {
         self.shared.mapping.base() + self.offset
     }
 
-    /// The window's length in bytes.
+    /// The range's length in bytes.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // a window is never empty
+    #[allow(clippy::len_without_is_empty)] // a range is never empty
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -161,8 +161,8 @@ impl GpuIpcMem {
     /// the same address, as long as nobody lets go of it.
     ///
     /// `None` for RuntimeIpc, for memory of a pool and for this process's own; and
-    /// where other windows of the same allocation still use the mapping: then only
-    /// this window ends. (A placed mapping is never shared.)
+    /// where other ranges of the same allocation still use the mapping: then only
+    /// this range ends. (A placed mapping is never shared.)
     #[must_use]
     pub fn unmap(self) -> Option<Arc<Reservation>> {
         let shared = Arc::into_inner(self.shared)?;
@@ -172,7 +172,7 @@ impl GpuIpcMem {
         }
     }
 
-    /// Copies bytes out (`cuMemcpyDtoH`), from `offset` of the window on, in the
+    /// Copies bytes out (`cuMemcpyDtoH`), from `offset` of the range on, in the
     /// current context if it is the mapping device's, else in its primary one,
     /// which stays in use from then on until the drop.
     ///
@@ -185,7 +185,7 @@ impl GpuIpcMem {
     /// `cuMemCreate` can be, and only while it is exported.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a range beyond the window; [`Error::Unsupported`] for this
+    /// [`Error::Argument`] for bytes beyond the range; [`Error::Unsupported`] for this
     /// process's own memory, where it cannot be mapped a second time; [`Error::Driver`];
     /// [`Error::Forked`].
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
@@ -222,7 +222,7 @@ impl GpuIpcMem {
         copy: impl FnOnce(&DeviceContext, CuDevicePtr) -> Result<(), Error>,
     ) -> Result<(), Error> {
         identity::process_id()?;
-        check_range(offset, len, self.len)?;
+        check_inside(offset, len, self.len)?;
         let Shared {
             driver,
             device,
@@ -282,7 +282,7 @@ impl Mapping {
 }
 
 /// Refuses a range that is not inside `all` bytes.
-pub(crate) fn check_range(offset: usize, len: usize, all: usize) -> Result<(), Error> {
+pub(crate) fn check_inside(offset: usize, len: usize, all: usize) -> Result<(), Error> {
     match offset.checked_add(len) {
         Some(end) if end <= all => Ok(()),
         _ => Err(Error::Argument {

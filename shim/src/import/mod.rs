@@ -11,17 +11,17 @@ pub(crate) mod mem;
 pub(crate) mod own_access;
 pub(crate) mod own_memory;
 pub(crate) mod slots;
-pub(crate) mod window;
+pub(crate) mod range;
 
 use self::cache::Slot;
-use self::devices::Importers;
+use self::devices::AccessDevices;
 use self::exporter::Exporter;
 use self::importing::Import;
 use self::own_memory::OwnMemory;
-use self::window::Window;
+use self::range::RangeHandles;
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::error::{Error, ImportError};
-use crate::export::offer::Offer;
+use crate::export::exported_allocation::ExportedAllocation;
 use crate::import::mem::{GpuIpcMem, Liveness, Mapping, Shared, Used};
 use crate::options::ImportOptions;
 use crate::process::identity::{self, Host};
@@ -44,50 +44,50 @@ pub(crate) fn import(
 ) -> Result<GpuIpcMem, Error> {
     let own = identity::process_id()?;
     if is_cancelled(options) {
-        return Err(cancelled(&Window::of(handles)?));
+        return Err(cancelled(&RangeHandles::of(handles)?));
     }
     if let [handle] = handles
         && handle.process_id() != own
         && let Some(shared) = cache::hit(ipc, handle, options)
     {
-        // A window lies inside its allocation, which is mapped: it fits.
+        // A range lies inside its allocation, which is mapped: it fits.
         let len = usize::try_from(handle.length()).unwrap_or(usize::MAX);
         return Ok(GpuIpcMem::new(shared, handle.offset_from_base(), len));
     }
-    let window = Window::of(handles)?;
+    let range = RangeHandles::of(handles)?;
     let wait = wait_of(ipc, options);
-    match own_memory(ipc, &window, &wait) {
-        Some(own) => import_own(ipc, &window, options, &wait, own),
-        None => import_window(ipc, &window, options, &wait),
+    match own_memory(ipc, &range, &wait) {
+        Some(own) => import_own(ipc, &range, options, &wait, own),
+        None => import_range(ipc, &range, options, &wait),
     }
 }
 
 /// Imports what is another process's.
-pub(crate) fn import_window(
+pub(crate) fn import_range(
     ipc: &Ipc,
-    window: &Window<'_>,
+    range: &RangeHandles<'_>,
     options: &ImportOptions,
     wait: &Wait,
 ) -> Result<GpuIpcMem, Error> {
-    let importers = Importers::of(ipc.driver(), window, options)?;
+    let access = AccessDevices::of(ipc.driver(), range, options)?;
     let import = Import {
         ipc,
-        window,
+        range,
         options,
-        importers: &importers,
+        access: &access,
         wait,
     };
-    let (order, attempts) = order_of(ipc, window, options);
-    let handle = window.first();
+    let (order, attempts) = order_of(ipc, range, options);
+    let handle = range.first();
     let make = |slot| map(&import, &order, attempts, slot);
     let shared = if cache::is_shared(handle, options) {
-        let late = |failure| refuse_all(window, failure);
+        let late = |failure| refuse_all(range, failure);
         cache::get(&import, &order, make, late)?
     } else {
         make(None)?
     };
-    // The window's allocations are mapped: it fits.
-    let len = window.len().unwrap_or(usize::MAX);
+    // The range's allocations are mapped: it fits.
+    let len = range.len().unwrap_or(usize::MAX);
     Ok(GpuIpcMem::new(shared, handle.offset_from_base(), len))
 }
 
@@ -112,14 +112,14 @@ fn map(
                 }
                 let mut shared = Shared::new(
                     import.ipc.driver(),
-                    import.importers.first,
+                    import.access.first,
                     mapped,
                     Used::Type(handle_type),
                     attempts,
                     slot,
                 );
                 shared.is_read_only_host =
-                    import.importers.are_read_only() && import.window.first().numa_node().is_some();
+                    import.access.are_read_only() && import.range.first().numa_node().is_some();
                 return Ok(Arc::new(shared));
             }
             Err(failure) => {
@@ -148,10 +148,10 @@ pub(crate) fn wait_of(ipc: &Ipc, options: &ImportOptions) -> Wait {
 /// The types to try, in order, and those of the handles that are not to be tried.
 pub(crate) fn order_of(
     ipc: &Ipc,
-    window: &Window<'_>,
+    range: &RangeHandles<'_>,
     options: &ImportOptions,
 ) -> (TypeList, Vec<Attempt>) {
-    let offered = window.types();
+    let exported = range.types();
     let mut order = options
         .types
         .clone()
@@ -161,13 +161,13 @@ pub(crate) fn order_of(
             Failure::refused(Step::Select, reason).attempt(*handle_type, Duration::ZERO)
         }
     };
-    let mut attempts: Vec<Attempt> = offered
+    let mut attempts: Vec<Attempt> = exported
         .iter()
         .filter(|handle_type| !order.contains(handle_type))
         .map(refused(Reason::NotAllowed))
         .collect();
-    order.retain(|handle_type| offered.contains(handle_type));
-    if ipc.identity().host_of(window.first()) == Host::Other {
+    order.retain(|handle_type| exported.contains(handle_type));
+    if ipc.identity().host_of(range.first()) == Host::Other {
         // Before any call: on another host a legacy handle can open unrelated
         // memory, and a broker's name or a pid means nothing.
         attempts.extend(
@@ -181,68 +181,68 @@ pub(crate) fn order_of(
     (order, attempts)
 }
 
-/// The window at its original address, if this very process exported it; `None` if it
+/// The range at its original address, if this very process exported it; `None` if it
 /// is another process's.
 pub(crate) fn own_memory(
     ipc: &Ipc,
-    window: &Window<'_>,
+    range: &RangeHandles<'_>,
     wait: &Wait,
 ) -> Option<Result<OwnMemory, Failure>> {
-    let first = window.first();
+    let first = range.first();
     if first.process_id() == ipc.identity().process {
-        return Some(side_by_side(window, |handle| own_offer(ipc, handle)));
+        return Some(side_by_side(range, |handle| own_export(ipc, handle)));
     }
     // Another copy of the library in this process has another process id.
     let is_other_copy = ipc.identity().host_of(first) == Host::This
         && Exporter::of(first, ipc, wait).is_ok_and(|exporter| exporter.is_this_process());
     is_other_copy.then(|| {
-        side_by_side(window, |handle| {
+        side_by_side(range, |handle| {
             Ok((Exporter::of(handle, ipc, wait)?.own_pointer()?, None))
         })
     })
 }
 
-/// The memory from the first allocation on, if all lie there as the window says.
+/// The memory from the first allocation on, if all lie there as the range says.
 fn side_by_side(
-    window: &Window<'_>,
-    base_of: impl Fn(&GpuIpcMemHandle) -> Result<(CuDevicePtr, Option<Weak<Offer>>), Failure>,
+    range: &RangeHandles<'_>,
+    base_of: impl Fn(&GpuIpcMemHandle) -> Result<(CuDevicePtr, Option<Weak<ExportedAllocation>>), Failure>,
 ) -> Result<OwnMemory, Failure> {
     let mut first = None;
     let mut next = None;
-    let mut offers = Vec::new();
-    for (at, handle) in window.segments().iter().enumerate() {
-        let number = window.number_of(at);
-        let (base, offer) = base_of(handle).map_err(|failure| failure.at_segment(number))?;
+    let mut exports = Vec::new();
+    for (at, handle) in range.segments().iter().enumerate() {
+        let number = range.number_of(at);
+        let (base, export) = base_of(handle).map_err(|failure| failure.at_segment(number))?;
         if next.is_some_and(|next| next != base) {
             return Err(Failure::refused(Step::Select, Reason::SizeMismatch).at_segment(number));
         }
         first.get_or_insert(base);
         next = Some(base.wrapping_add(handle.base_size()));
-        offers.extend(offer);
+        exports.extend(export);
     }
-    let base = first.ok_or(Failure::refused(Step::Select, Reason::OfferWithdrawn))?;
-    Ok(OwnMemory { base, offers })
+    let base = first.ok_or(Failure::refused(Step::Select, Reason::ExportRevoked))?;
+    Ok(OwnMemory { base, exports })
 }
 
-/// The original address of memory that this process offers under the handle's token, and
-/// the offer.
-fn own_offer(
+/// The original address of memory that this process exports under the handle's token, and
+/// the export.
+fn own_export(
     ipc: &Ipc,
     handle: &GpuIpcMemHandle,
-) -> Result<(CuDevicePtr, Option<Weak<Offer>>), Failure> {
+) -> Result<(CuDevicePtr, Option<Weak<ExportedAllocation>>), Failure> {
     let refused = |reason| Err(Failure::refused(Step::Select, reason));
-    let offer = handle.ticket().and_then(|ticket| {
+    let export = handle.ticket().and_then(|ticket| {
         let id = handle.allocation_id();
-        Offer::under_token(ipc.driver(), id, ticket.endpoint, &ticket.token)
+        ExportedAllocation::under_token(ipc.driver(), id, ticket.endpoint, &ticket.token)
     });
-    let Some(offer) = offer else {
-        return refused(Reason::OfferWithdrawn);
+    let Some(export) = export else {
+        return refused(Reason::ExportRevoked);
     };
-    if offer.size != handle.base_size() {
+    if export.size != handle.base_size() {
         return refused(Reason::SizeMismatch);
     }
-    match offer.memory_unchanged() {
-        Ok(true) => Ok((offer.base, Some(Arc::downgrade(&offer)))),
+    match export.memory_unchanged() {
+        Ok(true) => Ok((export.base, Some(Arc::downgrade(&export)))),
         Ok(false) => refused(Reason::StaleMemory),
         Err(error) => Err(Failure::driver(Step::Liveness, HandleType::PosixFd, &error)),
     }
@@ -252,29 +252,29 @@ fn own_offer(
 /// devices.
 pub(crate) fn import_own(
     ipc: &Ipc,
-    window: &Window<'_>,
+    range: &RangeHandles<'_>,
     options: &ImportOptions,
     wait: &Wait,
     own: Result<OwnMemory, Failure>,
 ) -> Result<GpuIpcMem, Error> {
     if is_cancelled(options) {
-        return Err(cancelled(window));
+        return Err(cancelled(range));
     }
-    let refuse = |failure| refuse_all(window, failure);
+    let refuse = |failure| refuse_all(range, failure);
     let own = own.map_err(refuse)?;
     let driver = ipc.driver();
-    let importers = Importers::of(driver, window, options)?;
-    let owner = devices::with_uuid(driver, window.first().device_uuid())?;
-    own_access::check(window, options, &importers, owner).map_err(refuse)?;
-    own_access::give(driver, window, own.base, &importers).map_err(|error| {
-        // Another thread may have withdrawn or freed it meanwhile.
-        refuse(match own_memory(ipc, window, wait) {
+    let access = AccessDevices::of(driver, range, options)?;
+    let owner = devices::with_uuid(driver, range.first().device_uuid())?;
+    own_access::check(range, options, &access, owner).map_err(refuse)?;
+    own_access::give(driver, range, own.base, &access).map_err(|error| {
+        // Another thread may have revoked or freed it meanwhile.
+        refuse(match own_memory(ipc, range, wait) {
             Some(Err(gone)) => gone,
             _ => Failure::driver(Step::SetAccess, HandleType::PosixFd, &error),
         })
     })?;
-    let is_legacy = window.first().types().contains(TypeFlags::RUNTIME_IPC);
-    let device = owner.filter(|_| is_legacy).unwrap_or(importers.first);
+    let is_legacy = range.first().types().contains(TypeFlags::RUNTIME_IPC);
+    let device = owner.filter(|_| is_legacy).unwrap_or(access.first);
     let shared = Shared::new(
         driver,
         device,
@@ -283,8 +283,8 @@ pub(crate) fn import_own(
         Vec::new(),
         None,
     );
-    let len = window.len().unwrap_or(usize::MAX);
-    let offset = window.first().offset_from_base();
+    let len = range.len().unwrap_or(usize::MAX);
+    let offset = range.first().offset_from_base();
     Ok(GpuIpcMem::new(Arc::new(shared), offset, len))
 }
 
@@ -293,13 +293,13 @@ fn is_cancelled(options: &ImportOptions) -> bool {
     cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
 }
 
-fn cancelled(window: &Window<'_>) -> Error {
-    refuse_all(window, Failure::refused(Step::Select, Reason::Cancelled))
+fn cancelled(range: &RangeHandles<'_>) -> Error {
+    refuse_all(range, Failure::refused(Step::Select, Reason::Cancelled))
 }
 
 /// One cause for every type of the handles.
-pub(crate) fn refuse_all(window: &Window<'_>, failure: Failure) -> Error {
+pub(crate) fn refuse_all(range: &RangeHandles<'_>, failure: Failure) -> Error {
     let attempt = |handle_type| failure.attempt(handle_type, Duration::ZERO);
-    let attempts = window.types().into_iter().map(attempt).collect();
+    let attempts = range.types().into_iter().map(attempt).collect();
     Error::Import(ImportError { attempts })
 }

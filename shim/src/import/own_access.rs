@@ -4,29 +4,29 @@
 
 use crate::attempt::{Failure, Reason, Step};
 use crate::gpu::driver::{self, Driver};
-use crate::import::devices::Importers;
-use crate::import::window::Window;
+use crate::import::devices::AccessDevices;
+use crate::import::range::RangeHandles;
 use crate::options::ImportOptions;
 use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemPool, access, pointer_attribute};
 use gpuipc_core::{Attributes, GpuIpcMemHandle, TypeFlags};
 
 /// Refuses what cannot be done for memory that stays where it is. `owner` is its GPU.
 pub(crate) fn check(
-    window: &Window<'_>,
+    range: &RangeHandles<'_>,
     options: &ImportOptions,
-    importers: &Importers,
+    access: &AccessDevices,
     owner: Option<CuDevice>,
 ) -> Result<(), Failure> {
     let refused = |step, reason| Err(Failure::refused(step, reason));
     let has = |wanted: fn(&GpuIpcMemHandle) -> bool| {
-        let mut segments = window.segments().iter();
+        let mut segments = range.segments().iter();
         segments.any(|segment| wanted(segment))
     };
-    let is_asked = options.device.is_some() || !options.more_devices.is_empty();
-    let is_elsewhere = importers.devices().any(|device| Some(device) != owner);
+    let is_asked = options.device.is_some() || !options.access_devices.is_empty();
+    let is_elsewhere = access.devices().any(|device| Some(device) != owner);
     if options.place.is_some() {
         refused(Step::Select, Reason::CannotBePlaced)
-    } else if importers.host && has(|segment| segment.numa_node().is_none()) {
+    } else if access.host && has(|segment| segment.numa_node().is_none()) {
         refused(Step::Select, Reason::NotHostMemory)
     } else if is_asked
         && is_elsewhere
@@ -47,12 +47,12 @@ pub(crate) fn check(
 /// [`check`]; the current context's may have its access by that call.
 pub(crate) fn give(
     driver: Driver,
-    window: &Window<'_>,
+    range: &RangeHandles<'_>,
     base: CuDevicePtr,
-    importers: &Importers,
+    access: &AccessDevices,
 ) -> driver::Result<()> {
     let mut at = base;
-    for segment in window.segments() {
+    for segment in range.segments() {
         let here = at;
         at += segment.base_size();
         if segment.types().contains(TypeFlags::RUNTIME_IPC) {
@@ -62,13 +62,13 @@ pub(crate) fn give(
             let _stays = Driver::pools_stay();
             let raw = driver.pointer_attribute(pointer_attribute::MEMPOOL_HANDLE, here)?;
             let pool = CuMemPool(usize::try_from(raw).unwrap_or_default());
-            let rights: Vec<_> = importers.rights(None).into_iter().map(all_of).collect();
+            let rights: Vec<_> = access.rights(None).into_iter().map(all_of).collect();
             // SAFETY: the driver has just said that it is the pool of the memory that
             // is allocated there, and no pool is destroyed as long as `_stays` lives.
             unsafe { driver.pool_set_access(pool, &rights) }?;
             continue;
         }
-        for right in importers.rights(segment.numa_node()) {
+        for right in access.rights(segment.numa_node()) {
             let has = driver.mem_access(here, right.location)?;
             if has & u64::from(right.flags) != u64::from(right.flags) {
                 let size = usize::try_from(segment.base_size()).unwrap_or(usize::MAX);

@@ -2,18 +2,18 @@
 //! import does not keep the memory alive.
 
 use crate::error::Error;
-use crate::export::offer::Offer;
+use crate::export::exported_allocation::ExportedAllocation;
 use crate::gpu::driver::Driver;
 use crate::gpu::mapping::VmmMapping;
 use crate::sys::{CuDevice, CuDevicePtr, CuMemAccessDesc, CuMemLocation, access, location};
 use std::sync::Weak;
 
-/// An address, and what is on offer there.
+/// An address, and what is exported there.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnMemory {
     pub(crate) base: CuDevicePtr,
-    /// One a segment; none where another copy of the library offers it.
-    pub(crate) offers: Vec<Weak<Offer>>,
+    /// One a segment; none where another copy of the library exports it.
+    pub(crate) exports: Vec<Weak<ExportedAllocation>>,
 }
 
 impl OwnMemory {
@@ -27,17 +27,17 @@ impl OwnMemory {
         const NOT_HELD: Error = Error::Unsupported {
             what: "of a process's own memory only that of cuMemCreate is copied, while it is exported; use the original pointer",
         };
-        let offers: Option<Vec<_>> = self.offers.iter().map(Weak::upgrade).collect();
-        let offers = offers.filter(|offers| !offers.is_empty()).ok_or(NOT_HELD)?;
-        let sizes: Option<Vec<usize>> = offers
+        let exports: Option<Vec<_>> = self.exports.iter().map(Weak::upgrade).collect();
+        let exports = exports.filter(|exports| !exports.is_empty()).ok_or(NOT_HELD)?;
+        let sizes: Option<Vec<usize>> = exports
             .iter()
-            .map(|offer| usize::try_from(offer.size).ok())
+            .map(|export| usize::try_from(export.size).ok())
             .collect();
         let sizes = sizes.ok_or(NOT_HELD)?;
         let mut mapping: Option<VmmMapping> = None;
-        for (offer, size) in offers.iter().zip(&sizes) {
+        for (export, size) in exports.iter().zip(&sizes) {
             // The mapping has a reference of its own then.
-            let reference = offer.reference.lend().ok_or(NOT_HELD)?;
+            let reference = export.reference.lend().ok_or(NOT_HELD)?;
             let mapping = match &mut mapping {
                 Some(mapping) => mapping,
                 none => none.insert(VmmMapping::reserve(driver, sizes.iter().sum())?),

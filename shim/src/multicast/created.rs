@@ -2,23 +2,23 @@
 
 use super::{Reason, Stage, Unavailable};
 use crate::error::Error;
-use crate::export::descriptor::{Descriptor, KeptFd, Room};
-use crate::export::offer::{Kept, Offer};
+use crate::export::descriptor::{Descriptor, KeptFd, FdQuota};
+use crate::export::exported_allocation::{ExportShare, ExportedAllocation};
 use crate::export::reference::Reference;
 use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::options::ExportOptions;
 use crate::session::Ipc;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
-use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, Window};
+use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, SharedRange};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A multicast object that this process made and offers to the members. It holds
+/// A multicast object that this process made and exports to the members. It holds
 /// the first reference: keep it until this process's own member is
 /// [`Joined`](super::Joined), for then all members have imported. Dropping it
-/// ends the offer; the object lives as long as a member has it.
+/// revokes the export; the object lives as long as a member has it.
 #[derive(Debug)]
 pub struct Created {
-    offer: Kept,
+    export: ExportShare,
     handle: GpuIpcMemHandle,
 }
 
@@ -32,7 +32,7 @@ impl Created {
     /// Bytes that each member can bind.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.offer.size
+        self.export.size
     }
 }
 
@@ -70,9 +70,9 @@ pub(super) fn create(
     let (object, made) = make(driver, prop, types)?;
     let broker = ipc.broker()?;
     let id = NEXT_OBJECT.fetch_add(1, Ordering::Relaxed);
-    let mut offer = Offer::new(driver, broker, types, id, 0, size as u64)?;
+    let mut export = ExportedAllocation::new(driver, broker, types, id, 0, size as u64)?;
     if made.contains(TypeFlags::POSIX_FD) {
-        offer.descriptor = match Room::take() {
+        export.descriptor = match FdQuota::take() {
             Some(room) => {
                 let fd = object.export_fd();
                 let fd = fd.map_err(Unavailable::at(Stage::Export))?;
@@ -83,17 +83,17 @@ pub(super) fn create(
     }
     if made.contains(TypeFlags::FABRIC) {
         let bytes = object.export_fabric();
-        offer.fabric = Some(bytes.map_err(Unavailable::at(Stage::Export))?);
+        export.fabric = Some(bytes.map_err(Unavailable::at(Stage::Export))?);
     }
-    offer.reference = Reference::new(Some(object));
+    export.reference = Reference::new(Some(object));
     // Before the handle exists.
-    offer.entry = offer
+    export.entry = export
         .broker
-        .enter(&offer.token, offer.descriptor.number(), offer.allocation_id);
-    let offer = offer.register();
-    let handle = handle_of(ipc, &offer, num_devices)?;
+        .enter(&export.token, export.descriptor.number(), export.allocation_id);
+    let export = export.register();
+    let handle = handle_of(ipc, &export, num_devices)?;
     log::debug!(target: "gpuipc::gpu", "a multicast object of {size} bytes for {num_devices} devices: {handle:?}");
-    Ok(Created { offer, handle })
+    Ok(Created { export, handle })
 }
 
 /// `cuMulticastGetGranularity`, never zero.
@@ -151,19 +151,19 @@ fn make(
     }
 }
 
-fn handle_of(ipc: &Ipc, offer: &Offer, num_devices: u16) -> Result<GpuIpcMemHandle, Error> {
+fn handle_of(ipc: &Ipc, export: &ExportedAllocation, num_devices: u16) -> Result<GpuIpcMemHandle, Error> {
     let fields = HandleFields {
-        length: offer.size,
-        window: Window {
-            id: offer.allocation_id,
-            length: offer.size,
+        length: export.size,
+        range: SharedRange {
+            id: export.allocation_id,
+            length: export.size,
             offset: 0,
             segment_index: 0,
             segment_count: 1,
         },
         num_devices,
         multicast: true,
-        ..offer.fields(ipc.identity())
+        ..export.fields(ipc.identity())
     };
     Ok(GpuIpcMemHandle::new(&fields)?)
 }

@@ -9,7 +9,7 @@ use super::team::{Ballot, Team};
 use super::{Reason, Stage, Unavailable};
 use crate::attempt::{Attempt, Code, Failure, Step};
 use crate::error::{Error, ImportError};
-use crate::export::offer::Offer;
+use crate::export::exported_allocation::ExportedAllocation;
 use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::import::exporter::Exporter;
 use crate::options::ImportOptions;
@@ -202,7 +202,7 @@ fn by(
     let driver: Driver = ipc.driver();
     let imported = match (handle_type, handle.fabric()) {
         (HandleType::Fabric, Some(bytes)) => AllocationHandle::import_fabric(driver, bytes),
-        _ => match own_offer(ipc, handle) {
+        _ => match own_export(ipc, handle) {
             Some(fd) => AllocationHandle::import_fd(driver, fd.as_fd()),
             None => {
                 let fd = Exporter::of(handle, ipc, wait)?.descriptor(note)?;
@@ -213,14 +213,14 @@ fn by(
     imported.map_err(|error| Failure::driver(Step::Import, handle_type, &error))
 }
 
-/// The descriptor of an object that this very process offers.
-fn own_offer(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Option<OwnedFd> {
+/// The descriptor of an object that this very process exports.
+fn own_export(ipc: &Ipc, handle: &GpuIpcMemHandle) -> Option<OwnedFd> {
     if handle.process_id() != ipc.identity().process {
         return None;
     }
     let ticket = handle.ticket()?;
     let id = handle.allocation_id();
-    let offer = Offer::under_token(ipc.driver(), id, ticket.endpoint, &ticket.token)?;
-    let given = offer.give_descriptor().ok()??;
+    let export = ExportedAllocation::under_token(ipc.driver(), id, ticket.endpoint, &ticket.token)?;
+    let given = export.give_descriptor().ok()??;
     given.as_fd().try_clone_to_owned().ok()
 }

@@ -102,7 +102,7 @@ pub(crate) fn decoded(bytes: &[u8; MESSAGE_BYTES]) -> Option<[u8; MESSAGE_BYTES]
 
 impl Ipc {
     /// Makes a multicast object for `num_devices` members, one GPU each, and
-    /// offers it. It has room for `size` bytes of each member's memory, rounded
+    /// exports it. It has room for `size` bytes of each member's memory, rounded
     /// up to what the driver recommends; it takes none itself.
     ///
     /// The driver calls: `cuMulticastGetGranularity`, `cuMulticastCreate`,

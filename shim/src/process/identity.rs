@@ -191,10 +191,10 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A number that nobody can guess, which an offer is asked for by. The kernel gives
+/// A number that nobody can guess, which an export is asked for by. The kernel gives
 /// 32 at a time: its call takes half a microsecond, a tenth of what an export adds to
 /// the driver's own calls. In a forked child, which has the same ones left, there
-/// are no offers.
+/// are no exports.
 pub(crate) fn random_token() -> Result<Token, Error> {
     static LEFT: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
     process_id()?;

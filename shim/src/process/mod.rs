@@ -3,7 +3,7 @@
 
 pub(crate) mod identity;
 pub(crate) mod losses;
-pub(crate) mod pin;
+pub(crate) mod nodelete;
 pub(crate) mod private_fd;
 pub(crate) mod sync;
 pub(crate) mod wait;

@@ -1,6 +1,6 @@
 //! Locks and threads of the code that the model checker runs: those of std, or with
 //! `--cfg gpuipc_shuttle` those of the crate shuttle, which chooses the next thread at
-//! each of them. See `races`.
+//! each of them. See `model_check`.
 
 #[cfg(not(all(test, gpuipc_shuttle)))]
 pub(crate) use std::{

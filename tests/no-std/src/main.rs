@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int};
 use core::panic::PanicInfo;
 use gpuipc_core::{
     DecodeError, Endpoint, GpuIpcMemHandle, HandleFields, RegisteredFields, RegisteredMemoryRef,
-    Request, RequestKind, Ticket, Token, TransportInfo, Window,
+    Request, RequestKind, Ticket, Token, TransportInfo, SharedRange,
 };
 
 // The start code of the C library calls `main`; std would have linked it.
@@ -33,7 +33,7 @@ fn check() -> c_int {
     let fields = HandleFields {
         base_size: 4096,
         length: 4096,
-        window: Window {
+        range: SharedRange {
             id: 1,
             length: 4096,
             offset: 0,
@@ -44,7 +44,7 @@ fn check() -> c_int {
             endpoint: Endpoint([9; 16]),
             token,
             fd: Some(3),
-            ledger: None,
+            table: None,
         }),
         posix_fd: true,
         ..HandleFields::default()

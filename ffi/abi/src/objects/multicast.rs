@@ -64,7 +64,7 @@ const _: () = assert!(
     "C callers were compiled with this size"
 );
 
-/// A multicast object that this process made and offers to the members.
+/// A multicast object that this process made and exports to the members.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 pub struct gpuipc_multicast_object {

@@ -9,7 +9,7 @@ use gpuipc::core::RegisteredFields;
 use gpuipc::{ExportOptions, GpuIpcMemHandle, ImportOptions, RegisteredMemory, TransportInfo};
 use std::mem::offset_of;
 
-/// A buffer that this process registered, or that a peer has described.
+/// A buffer that this process registered, or that another process has described.
 #[derive(Debug)]
 pub struct Registered {
     pub(crate) memory: RegisteredMemory,
@@ -38,8 +38,8 @@ pub struct CTransport {
     /// The caller's number of this kind of transport; one memory has it once.
     pub kind: u32,
     /// How many of `bytes` are in use, 0 to `GPUIPC_TRANSPORT_BYTES`.
-    pub length: u32,
-    /// The caller's bytes; 0 from `length` on.
+    pub len: u32,
+    /// The caller's bytes; 0 from `len` on.
     pub bytes: [u8; GPUIPC_TRANSPORT_BYTES],
 }
 
@@ -70,7 +70,7 @@ impl fmt::Debug for CTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CTransport")
             .field("kind", &self.kind)
-            .field("length", &self.length)
+            .field("len", &self.len)
             .finish_non_exhaustive()
     }
 }
@@ -78,18 +78,18 @@ impl fmt::Debug for CTransport {
 impl CTransport {
     /// The library's transport; `index` is for the error.
     fn check(&self, index: usize) -> Result<TransportInfo, Failure> {
-        let length = usize::try_from(self.length).unwrap_or(usize::MAX);
+        let length = usize::try_from(self.len).unwrap_or(usize::MAX);
         let made = self.bytes.get(..length);
         let made = made.and_then(|bytes| TransportInfo::new(self.kind, bytes).ok());
         let made = made.ok_or_else(|| {
             Failure::argument(format!(
-                "length of transports[{index}] is {length}, but a transport has at most \
+                "len of transports[{index}] is {length}, but a transport has at most \
                  {GPUIPC_TRANSPORT_BYTES} bytes"
             ))
         })?;
         if self.bytes[length..].iter().any(|byte| *byte != 0) {
             return Err(Failure::argument(format!(
-                "bytes of transports[{index}] go on after length, which is {length}: they must be 0 there"
+                "bytes of transports[{index}] go on after len, which is {length}: they must be 0 there"
             )));
         }
         Ok(made)
@@ -99,7 +99,7 @@ impl CTransport {
         Self {
             kind: transport.kind(),
             // At most 64.
-            length: u32::try_from(transport.bytes().len()).unwrap_or_default(),
+            len: u32::try_from(transport.bytes().len()).unwrap_or_default(),
             bytes: *transport.data(),
         }
     }

@@ -29,9 +29,9 @@ impl CDevice {
         if self.reserved != 0 {
             return Err(wrong("reserved", self.reserved, "it is 0"));
         }
-        device("more_devices", self.ordinal, self.uuid)?.ok_or_else(|| {
+        device("access_devices", self.ordinal, self.uuid)?.ok_or_else(|| {
             wrong(
-                "more_devices",
+                "access_devices",
                 "neither ordinal nor UUID",
                 "each names a device",
             )

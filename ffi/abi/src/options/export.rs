@@ -13,7 +13,7 @@ pub struct ExportOptions {
     pub struct_size: usize,
     /// How many of `types` are given. 0: every type that the memory allows.
     pub type_count: u8,
-    /// The types that may be offered (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
+    /// The types that may be exported (`GPUIPC_TYPE_RUNTIME_IPC`, `_POSIX_FD`,
     /// `_FABRIC`), each at most once; 0 from `type_count` on. Others are not made
     /// at all: without `GPUIPC_TYPE_POSIX_FD` there is no descriptor that anyone
     /// could ask for.
@@ -22,8 +22,8 @@ pub struct ExportOptions {
     /// Saves a call of the driver and a place in the process's table where perhaps
     /// nobody imports; costs the importer that call, and the way without the broker
     /// (`pidfd_getfd`), for which a descriptor must be open. Else 0: a process keeps
-    /// descriptors open for its offers up to a quarter of its limit of open files, at
-    /// most 256, and makes the others on demand. Memory that is on offer already stays
+    /// descriptors open for its exports up to a quarter of its limit of open files, at
+    /// most 256, and makes the others on demand. Memory that is exported already stays
     /// as it is.
     pub fd_on_demand: u32,
     /// 0.

@@ -23,7 +23,7 @@ pub struct ImportOptions {
     /// `GPUIPC_ACCESS_READ_WRITE` or `GPUIPC_ACCESS_READ_ONLY`.
     pub access: u32,
     /// 1: refuse a mapping of which nobody could say that it is still the memory
-    /// that was offered. Else 0. Matters for `GPUIPC_TYPE_RUNTIME_IPC` only.
+    /// that was exported. Else 0. Matters for `GPUIPC_TYPE_RUNTIME_IPC` only.
     pub require_live: u32,
     /// How long the import may wait for the exporter, over all types, in
     /// milliseconds. 0: `GPUIPC_TIMEOUT_MS`, else 5000. Driver calls cannot be
@@ -43,12 +43,12 @@ pub struct ImportOptions {
     /// 1: the CPU gets access, too. Of host memory only, whose address is then one for
     /// the CPU, too. Else 0, and reading it there crashes the process.
     pub host_access: u32,
-    /// How many `more_devices`.
-    pub more_device_count: u32,
-    /// More devices that get access (`cuMemSetAccess`), each of which must be a peer of
+    /// How many `access_devices`.
+    pub access_device_count: u32,
+    /// Further devices that get access (`cuMemSetAccess`), each of which must be a peer of
     /// the memory's GPU. A legacy mapping cannot: it is for one device. Read during the
     /// call only.
-    pub more_devices: *const CDevice,
+    pub access_devices: *const CDevice,
     /// Where to map, instead of at an address that the driver chooses, or NULL. It must
     /// have room for the sum of the handles' `base_size` from `place_offset` on. Only
     /// descriptors and fabric handles can, and memory of a pool cannot. The mapping
@@ -72,8 +72,8 @@ const _: () = assert!(
         && offset_of!(ImportOptions, cancel) == 32
         && offset_of!(ImportOptions, device_uuid) == 40
         && offset_of!(ImportOptions, host_access) == 56
-        && offset_of!(ImportOptions, more_device_count) == 60
-        && offset_of!(ImportOptions, more_devices) == 64
+        && offset_of!(ImportOptions, access_device_count) == 60
+        && offset_of!(ImportOptions, access_devices) == 64
         && offset_of!(ImportOptions, place) == 72
         && offset_of!(ImportOptions, place_offset) == 80,
     "C callers were compiled with these places, which leave no padding"
@@ -98,8 +98,8 @@ unsafe impl Growing for ImportOptions {
             cancel: core::ptr::null(),
             device_uuid: [0; 16],
             host_access: 0,
-            more_device_count: 0,
-            more_devices: core::ptr::null(),
+            access_device_count: 0,
+            access_devices: core::ptr::null(),
             place: core::ptr::null(),
             place_offset: 0,
         }
@@ -121,7 +121,7 @@ impl ImportOptions {
         }
         if !more.is_empty() {
             let more: Result<Vec<DeviceId>, Failure> = more.iter().map(CDevice::check).collect();
-            options = options.more_devices(&more?);
+            options = options.access_devices(&more?);
         }
         match self.host_access {
             0 => {}

@@ -96,7 +96,7 @@ fn users_of(uid: u32, gid: u32, map: &str, overflow: u32) -> Check {
         ),
     )
     .cure(format!(
-        "with a peer in another user namespace: the same mapping for both, or {token}"
+        "with a process in another user namespace: the same mapping for both, or {token}"
     ))
 }
 

@@ -38,7 +38,7 @@ fn host() -> Check {
             ),
         ),
         (Ok(host), None) => Check::ok(subject, format!("{host}: the kernel's boot id")).cure(format!(
-            "where a peer on this machine sees another one (gVisor, systemd-nspawn): {HOST_ID_VARIABLE} on both sides"
+            "where a process on this machine sees another one (gVisor, systemd-nspawn): {HOST_ID_VARIABLE} on both sides"
         )),
     }
 }

@@ -106,14 +106,14 @@ fn json_has_every_promised_field() {
         ("read-only", fd(), "PosixFd", 1),
     ];
     assert_eq!(rows.len(), expected.len());
-    for (row, (case, offered, used, handles)) in rows.iter().zip(expected) {
+    for (row, (case, exported_types, used, handles)) in rows.iter().zip(expected) {
         let memory = if case == "read-only" { "vmm-fd" } else { case };
         assert_eq!(row["case"], case);
         assert_eq!(row["handles"], handles);
         assert_eq!(row["driver"], "emulated");
         assert_eq!(row["memory"], memory);
         assert_eq!(row["allocated"], true);
-        assert_eq!(row["offered"], Value::from(offered));
+        assert_eq!(row["exported"], Value::from(exported_types));
         assert_eq!(row["used"], used);
         assert_eq!(row["bytes"], 9_000_001);
         assert_eq!(row["verified"], true);
@@ -155,7 +155,7 @@ fn what_a_machine_without_vmm_lacks_is_said_case_by_case() {
 }
 
 #[test]
-fn even_a_small_window_of_segments_has_several() {
+fn even_a_small_range_of_segments_has_several() {
     let place = Place::new();
     let ended = place.run(["demo", "--driver=emulated", "--json", "--size=3"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -163,7 +163,7 @@ fn even_a_small_window_of_segments_has_several() {
 }
 
 #[test]
-fn a_window_of_very_many_handles_gets_through() {
+fn a_range_of_very_many_handles_gets_through() {
     let place = Place::new();
     let mut command = place.gpuipc(["demo", "--driver=emulated", "--json", "--size=40MiB"]);
     // More bytes of handles than a pipe holds, and more handles than descriptors
@@ -194,7 +194,7 @@ fn a_segment_that_fails_is_named() {
     let failed = failed.unwrap_or_else(|| panic!("{ended:?}"));
     assert_eq!(failed["case"], "segments");
     assert_eq!(failed["attempts"][0]["segment"], 1, "{failed}");
-    assert_eq!(failed["attempts"][0]["peers"], Value::Null);
+    assert_eq!(failed["attempts"][0]["gpu_pair"], Value::Null);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The command `inspect`: needs no driver, believes nothing.
 
 use crate::place::{Ended, Place};
-use gpuipc::core::{DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, Ticket, Token, Window};
+use gpuipc::core::{DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, Ticket, Token, SharedRange};
 use gpuipc::{GpuIpcMemHandle, HANDLE_BYTES};
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn fields() -> HandleFields {
         offset_from_base: 4096,
         length: 1_000_000,
         allocation_id: 77,
-        window: Window {
+        range: SharedRange {
             id: 5,
             length: 1_000_000,
             offset: 0,
@@ -28,7 +28,7 @@ fn fields() -> HandleFields {
             endpoint: Endpoint([0x44; 16]),
             token: Token::new([0xab; 16]),
             fd: Some(9),
-            ledger: None,
+            table: None,
         }),
         posix_fd: true,
         fabric: Some([0xcd; 64]),
@@ -46,14 +46,14 @@ fn bytes() -> [u8; HANDLE_BYTES] {
     encode(&fields())
 }
 
-/// The handles of a window over three allocations.
+/// The handles of a range over three allocations.
 fn segments() -> [[u8; HANDLE_BYTES]; 3] {
     [(0, 4096), (1, 0), (2, 0)].map(|(index, offset)| {
         let mut fields = fields();
         fields.base_size = 8192;
         fields.offset_from_base = offset;
         fields.length = [4096, 8192, 100][index as usize];
-        fields.window = Window {
+        fields.range = SharedRange {
             id: 5,
             length: 12388,
             offset: [0, 4096, 12288][index as usize],
@@ -113,19 +113,19 @@ fn several_handles_in_one_file_are_all_shown() {
     assert_eq!(ended.stdout.lines().count(), 3);
     let last: Value = serde_json::from_str(ended.stdout.lines().last().expect("three lines"))
         .expect("one object");
-    assert_eq!(last["window"]["whole"], false);
-    assert_eq!(last["window"]["doubled"][0]["position"], 1);
+    assert_eq!(last["range"]["whole"], false);
+    assert_eq!(last["range"]["doubled"][0]["position"], 1);
 }
 
 #[test]
-fn the_handles_of_a_whole_window_are_said_to_be_one() {
+fn the_handles_of_a_whole_range_are_said_to_be_one() {
     let [a, b, c] = segments();
     let ended = inspect(&[a, b, c].concat(), &[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let last = ended.stdout.lines().last().expect("a line");
     assert_eq!(
         last,
-        "window 5, 12.0 KiB (12388 bytes): all 3 segments are here, in their order"
+        "range 5, 12.0 KiB (12388 bytes): all 3 segments are here, in their order"
     );
     assert!(
         ended.stdout.contains("segment 2 of 3, at 12 KiB"),
@@ -133,9 +133,9 @@ fn the_handles_of_a_whole_window_are_said_to_be_one() {
     );
     let ended = inspect(&[c, a, b].concat(), &["--json"]);
     let last = ended.stdout.lines().last().expect("a line");
-    let window: Value = serde_json::from_str(last).expect("one object");
-    assert_eq!(window["window"]["whole"], true);
-    assert_eq!(window["window"]["in_order"], false);
+    let range: Value = serde_json::from_str(last).expect("one object");
+    assert_eq!(range["range"]["whole"], true);
+    assert_eq!(range["range"]["in_order"], false);
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn what_is_missing_doubled_or_foreign_is_named() {
     let ended = inspect(&[b, b, bytes()].concat(), &[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for part in [
-        "window 5, 12.0 KiB (12388 bytes), 3 segments: an import refuses these handles",
+        "range 5, 12.0 KiB (12388 bytes), 3 segments: an import refuses these handles",
         "\n  missing: segment 0, 2\n",
         "\n  doubled: segment 1, again at position 1\n",
-        "\n  of another window: the handle at position 2 (window_length differs)",
+        "\n  of another range: the handle at position 2 (range_length differs)",
     ] {
         assert!(ended.stdout.contains(part), "{part}: {ended:?}");
     }

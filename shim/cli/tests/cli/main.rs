@@ -7,4 +7,4 @@ mod nvml;
 mod place;
 mod share;
 mod usage;
-mod windows;
+mod ranges;

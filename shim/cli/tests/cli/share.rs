@@ -146,7 +146,7 @@ fn a_killed_exporter_is_said_to_be_gone() {
 }
 
 #[test]
-fn a_handle_kept_beyond_the_offer_opens_nothing() {
+fn a_handle_kept_beyond_the_export_opens_nothing() {
     let place = Place::new();
     let (file, kept) = (place.path("handle"), place.path("kept"));
     let exporter = exporter(&place, "vmm-fd", &file);
@@ -158,7 +158,7 @@ fn a_handle_kept_beyond_the_offer_opens_nothing() {
 }
 
 #[test]
-fn an_offer_can_end_by_itself() {
+fn an_export_can_end_by_itself() {
     let place = Place::new();
     let file = place.path("handle");
     let ended = Running::start(export(&place, "vmm-fd", &file).args(["--hold-seconds", "0"])).end();

@@ -1,7 +1,7 @@
 //! Calls about one allocation that meet in two threads.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::scene;
 use crate::scene::Dir;
 use gpuipc_sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS, access};
@@ -96,7 +96,7 @@ fn an_unmap_may_meet_an_export() {
 scene!(
     an_open_that_meets_a_first_open_or_a_last_close_is_refused,
     || {
-        let mut exporter = Peer::new();
+        let mut exporter = TestChild::new();
         let ptr = exporter.ask("alloc 65536").expect("memory");
         let handle = CuIpcMemHandle {
             reserved: exporter.ask_bytes(&format!("handle {ptr}")),

@@ -1,7 +1,7 @@
 //! Devices, what a process sees of them, and what the driver lacks.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::scene;
 use gpuipc_sys::{CuResult, CuUuid, access};
 
@@ -73,19 +73,19 @@ scene!(an_importer_with_a_hidden_device, || {
     write(ptr, 0xabcd).expect("a write");
     let fd = export_fd(handle).expect("a descriptor");
     for (visible, expected) in [("1", -2_i64), ("1,0", 1), ("0,1", 0), ("0", 0)] {
-        let mut peer = Peer::with(&[("CUDA_VISIBLE_DEVICES", visible)]);
-        let there = peer.import_fd(fd).expect("import");
+        let mut child = TestChild::with(&[("CUDA_VISIBLE_DEVICES", visible)]);
+        let there = child.import_fd(fd).expect("import");
         assert_eq!(
-            peer.ask(&format!("location {there}")),
+            child.ask(&format!("location {there}")),
             Ok(expected as u64),
             "visible {visible}"
         );
-        let there = peer
+        let there = child
             .ask(&format!("map {there} {SIZE} 3"))
             .expect("a mapping");
-        assert_eq!(peer.read(there), Ok(0xabcd));
+        assert_eq!(child.read(there), Ok(0xabcd));
     }
-    let mut lonely = Peer::with(&[
+    let mut lonely = TestChild::with(&[
         ("CUDA_VISIBLE_DEVICES", "1"),
         ("GPUIPC_EMULATED_PEER", "none"),
     ]);

@@ -1,7 +1,7 @@
 //! Fabric handles.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::scene;
 use crate::scene::names;
 use gpuipc_emulated::counters;
@@ -43,29 +43,29 @@ scene!(
         let bytes = export_fabric(handle).expect("a handle");
         assert_eq!(export_fabric(handle), Ok(bytes));
         assert!(export_fd(handle).map(close_fd).is_ok());
-        let mut peer = Peer::new();
-        let there = peer.import_fabric(bytes).expect("import");
-        let there = peer
+        let mut child = TestChild::new();
+        let there = child.import_fabric(bytes).expect("import");
+        let there = child
             .ask(&format!("map {there} {SIZE} 3"))
             .expect("a mapping");
-        assert_eq!(peer.read(there), Ok(77));
-        let mut stranger = Peer::with(&[("GPUIPC_EMULATED_IMEX", "rack 2")]);
+        assert_eq!(child.read(there), Ok(77));
+        let mut stranger = TestChild::with(&[("GPUIPC_EMULATED_IMEX", "rack 2")]);
         assert_eq!(stranger.import_fabric(bytes), Err(REFUSED));
-        let mut outside = Peer::with(&[("GPUIPC_EMULATED_IMEX", "none")]);
+        let mut outside = TestChild::with(&[("GPUIPC_EMULATED_IMEX", "none")]);
         assert_eq!(outside.import_fabric(bytes), Err(REFUSED));
         let mut bad = bytes;
         bad.data[20] ^= 1;
-        assert_eq!(peer.import_fabric(bad), Err(REFUSED));
+        assert_eq!(child.import_fabric(bad), Err(REFUSED));
 
         assert_eq!(release(handle), Ok(()));
-        assert!(peer.import_fabric(bytes).is_ok(), "the mapping keeps it");
+        assert!(child.import_fabric(bytes).is_ok(), "the mapping keeps it");
         unmap_all(ptr, SIZE);
         assert_eq!(
-            peer.import_fabric(bytes),
+            child.import_fabric(bytes),
             Err(REFUSED),
             "the bytes hold no reference"
         );
-        assert_eq!(peer.read(there), Ok(77), "an import does");
+        assert_eq!(child.read(there), Ok(77), "an import does");
         assert_eq!(counters::read(), before);
     }
 );
@@ -74,7 +74,7 @@ scene!(
     a_killed_exporters_memory_cannot_be_imported,
     [("GPUIPC_EMULATED_IMEX", "rack")],
     || {
-        let mut exporter = Peer::new();
+        let mut exporter = TestChild::new();
         let handle = exporter.ask(&format!("create {SIZE} 8")).expect("memory");
         let bytes = CuMemFabricHandle {
             data: exporter.ask_bytes(&format!("export-fabric {handle}")),

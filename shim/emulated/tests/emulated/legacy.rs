@@ -1,7 +1,7 @@
 //! Legacy handles between processes.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::scene;
 use gpuipc_emulated::counters;
 use gpuipc_sys::{CuIpcMemHandle, CuResult, pointer_attribute as is};
@@ -21,23 +21,23 @@ scene!(another_process_opens_twice_and_closes_twice, || {
         "the exporter itself"
     );
 
-    let mut peer = Peer::new();
-    let there = peer.open(handle).expect("open");
-    assert_eq!(peer.read(there + 65536), Ok(0xc0de));
-    assert_eq!(peer.open(handle), Ok(there));
-    let mut attribute = |number: u32| peer.ask(&format!("attribute {there} {number}"));
+    let mut child = TestChild::new();
+    let there = child.open(handle).expect("open");
+    assert_eq!(child.read(there + 65536), Ok(0xc0de));
+    assert_eq!(child.open(handle), Ok(there));
+    let mut attribute = |number: u32| child.ask(&format!("attribute {there} {number}"));
     assert_eq!(attribute(is::IS_LEGACY_CUDA_IPC_CAPABLE), Ok(0));
     assert_eq!(attribute(is::RANGE_START_ADDR), Ok(there));
     assert_eq!(attribute(is::RANGE_SIZE), Ok(SIZE as u64));
     assert_eq!(attribute(is::MAPPING_SIZE), Ok(4 * MIB as u64));
     assert_ne!(attribute(is::CONTEXT), Ok(0));
     let close = format!("close {there}");
-    assert_eq!(peer.ask(&format!("free {there}")), Err(INVALID));
-    assert_eq!(peer.ask(&close), Ok(0));
-    assert_eq!(peer.read(there + 65536), Ok(0xc0de), "still open once");
-    assert_eq!(peer.ask(&close), Ok(0));
-    assert_eq!(peer.ask(&close), Err(INVALID));
-    assert_eq!(peer.read(there), Err(INVALID));
+    assert_eq!(child.ask(&format!("free {there}")), Err(INVALID));
+    assert_eq!(child.ask(&close), Ok(0));
+    assert_eq!(child.read(there + 65536), Ok(0xc0de), "still open once");
+    assert_eq!(child.ask(&close), Ok(0));
+    assert_eq!(child.ask(&close), Err(INVALID));
+    assert_eq!(child.read(there), Err(INVALID));
 });
 
 scene!(garbage, || {
@@ -59,35 +59,35 @@ scene!(garbage, || {
 
 scene!(a_stale_handle_opens_what_lies_there_now, || {
     start_on(0);
-    let mut peer = Peer::new();
+    let mut child = TestChild::new();
     let ptr = alloc(8 * MIB).expect("memory");
     write(ptr, 0x1111).expect("a write");
     let old = ipc_handle(ptr).expect("a handle");
     free(ptr).expect("free");
-    assert_eq!(peer.open(old), Err(INVALID), "nothing lies there");
+    assert_eq!(child.open(old), Err(INVALID), "nothing lies there");
     assert_eq!(alloc(8 * MIB), Ok(ptr));
     write(ptr, 0x2222).expect("a write");
-    let there = peer.open(old).expect("the new memory");
-    assert_eq!(peer.read(there), Ok(0x2222));
+    let there = child.open(old).expect("the new memory");
+    assert_eq!(child.read(there), Ok(0x2222));
     assert_ne!(ipc_handle(ptr), Ok(old));
 });
 
 scene!(a_stale_handle_opens_no_block_of_another_size, || {
     start_on(0);
-    let mut peer = Peer::new();
+    let mut child = TestChild::new();
     let ptr = alloc(8 * MIB).expect("memory");
     let old = ipc_handle(ptr).expect("a handle");
     free(ptr).expect("free");
     assert_eq!(alloc(4 * MIB), Ok(ptr), "half the size, the same address");
-    assert_eq!(peer.open(old), Err(INVALID));
-    assert!(peer.open(ipc_handle(ptr).expect("a handle")).is_ok());
+    assert_eq!(child.open(old), Err(INVALID));
+    assert!(child.open(ipc_handle(ptr).expect("a handle")).is_ok());
 });
 
 scene!(an_open_handle_opens_without_its_exporter, || {
     start_on(0);
-    let mut exporter = Peer::new();
+    let mut exporter = TestChild::new();
     let ptr = exporter.ask("alloc 4194304").expect("memory");
-    let handle_of = |exporter: &mut Peer| CuIpcMemHandle {
+    let handle_of = |exporter: &mut TestChild| CuIpcMemHandle {
         reserved: exporter.ask_bytes(&format!("handle {ptr}")),
     };
     let old = handle_of(&mut exporter);
@@ -109,16 +109,16 @@ scene!(an_open_handle_opens_without_its_exporter, || {
 
 scene!(two_handles_of_one_memory_are_two_mappings, || {
     start_on(0);
-    let mut peer = Peer::new();
+    let mut child = TestChild::new();
     let ptr = alloc(SIZE).expect("memory");
     let old = ipc_handle(ptr).expect("a handle");
     free(ptr).expect("free");
     assert_eq!(alloc(SIZE), Ok(ptr));
-    let stale = peer.open(old).expect("the new memory");
-    let new = peer.open(ipc_handle(ptr).expect("a handle")).expect("open");
+    let stale = child.open(old).expect("the new memory");
+    let new = child.open(ipc_handle(ptr).expect("a handle")).expect("open");
     assert_ne!(stale, new);
     write(ptr, 3).expect("a write");
-    assert_eq!((peer.read(stale), peer.read(new)), (Ok(3), Ok(3)));
+    assert_eq!((child.read(stale), child.read(new)), (Ok(3), Ok(3)));
 });
 
 scene!(without_the_flag_nothing_opens, || {
@@ -126,17 +126,17 @@ scene!(without_the_flag_nothing_opens, || {
     let ptr = alloc(SIZE).expect("memory");
     let handle = ipc_handle(ptr).expect("a handle");
     assert_eq!(ipc_open(handle, 0), Err(INVALID), "also in the exporter");
-    let hex = crate::peer::hex(&handle.reserved);
-    let mut peer = Peer::new();
-    assert_eq!(peer.ask(&format!("open {hex} 0")), Err(INVALID));
-    let there = peer.open(handle).expect("open");
-    assert_eq!(peer.ask(&format!("open {hex} 0")), Err(INVALID));
-    assert_eq!(peer.read(there), Ok(0), "it stays open");
+    let hex = crate::child::hex(&handle.reserved);
+    let mut child = TestChild::new();
+    assert_eq!(child.ask(&format!("open {hex} 0")), Err(INVALID));
+    let there = child.open(handle).expect("open");
+    assert_eq!(child.ask(&format!("open {hex} 0")), Err(INVALID));
+    assert_eq!(child.read(there), Ok(0), "it stays open");
 });
 
 scene!(an_open_mapping_reads_on_after_free_and_exit, || {
     start_on(0);
-    let mut exporter = Peer::new();
+    let mut exporter = TestChild::new();
     let ptr = exporter.ask("alloc 4194304").expect("memory");
     exporter
         .ask(&format!("write {ptr} 43690"))
@@ -158,15 +158,15 @@ scene!(a_small_allocation_exposes_no_neighbour, || {
     let (a, b) = (alloc(4096).expect("a"), alloc(4096).expect("b"));
     write(a, 1).expect("a write");
     write(b, 0xb2).expect("a write");
-    let mut peer = Peer::new();
-    let there = peer.open(ipc_handle(a).expect("a handle")).expect("open");
-    assert_eq!(peer.read(there), Ok(1));
-    assert_eq!(peer.read(there + (b - a)), Err(INVALID));
+    let mut child = TestChild::new();
+    let there = child.open(ipc_handle(a).expect("a handle")).expect("open");
+    assert_eq!(child.read(there), Ok(1));
+    assert_eq!(child.read(there + (b - a)), Err(INVALID));
     let first = there;
-    let there = peer.open(ipc_handle(b).expect("a handle")).expect("open");
-    assert_eq!(peer.read(there), Ok(0xb2));
+    let there = child.open(ipc_handle(b).expect("a handle")).expect("open");
+    assert_eq!(child.read(there), Ok(0xb2));
     assert_eq!(there - first, b - a, "in one block, as in the exporter");
-    let mapping = peer
+    let mapping = child
         .ask(&format!("attribute {there} {}", is::MAPPING_BASE_ADDR))
         .expect("an attribute");
     assert_eq!(
@@ -181,18 +181,18 @@ scene!(across_devices_only_with_peer_access, || {
     let ptr = alloc(SIZE).expect("memory");
     write(ptr, 7).expect("a write");
     let handle = ipc_handle(ptr).expect("a handle");
-    let hex = crate::peer::hex(&handle.reserved);
-    let mut peer = Peer::new();
-    peer.ask("device 1").expect("a context");
-    assert_eq!(peer.ask(&format!("open {hex} 0")), Err(INVALID));
-    let there = peer.open(handle).expect("open");
-    assert_eq!(peer.read(there), Ok(7));
+    let hex = crate::child::hex(&handle.reserved);
+    let mut child = TestChild::new();
+    child.ask("device 1").expect("a context");
+    assert_eq!(child.ask(&format!("open {hex} 0")), Err(INVALID));
+    let there = child.open(handle).expect("open");
+    assert_eq!(child.read(there), Ok(7));
     assert_eq!(
-        peer.ask(&format!("attribute {there} {}", is::DEVICE_ORDINAL)),
+        child.ask(&format!("attribute {there} {}", is::DEVICE_ORDINAL)),
         Ok(1),
         "the opener's"
     );
-    let mut lonely = Peer::with(&[
+    let mut lonely = TestChild::with(&[
         ("GPUIPC_EMULATED_PEER", "none"),
         ("CUDA_VISIBLE_DEVICES", "1,0"),
     ]);
@@ -203,18 +203,18 @@ scene!(with_the_exporters_device_hidden, || {
     start_on(0);
     let ptr = alloc(SIZE).expect("memory");
     write(ptr, 7).expect("a write");
-    let mut peer = Peer::with(&[("CUDA_VISIBLE_DEVICES", "1")]);
-    let there = peer.open(ipc_handle(ptr).expect("a handle")).expect("open");
-    assert_eq!(peer.read(there), Ok(7));
+    let mut child = TestChild::with(&[("CUDA_VISIBLE_DEVICES", "1")]);
+    let there = child.open(ipc_handle(ptr).expect("a handle")).expect("open");
+    assert_eq!(child.read(there), Ok(7));
     assert_eq!(
-        peer.ask(&format!("attribute {there} {}", is::DEVICE_ORDINAL)),
+        child.ask(&format!("attribute {there} {}", is::DEVICE_ORDINAL)),
         Ok(0)
     );
 });
 
 scene!(opening_and_closing_leaves_nothing, || {
     start_on(0);
-    let mut exporter = Peer::new();
+    let mut exporter = TestChild::new();
     let ptr = exporter.ask("alloc 4194304").expect("memory");
     let handle = CuIpcMemHandle {
         reserved: exporter.ask_bytes(&format!("handle {ptr}")),

@@ -1,7 +1,7 @@
 //! Who dies when: kill, exit, fork, and what the next start sweeps.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::scene;
 use crate::scene::names;
 use gpuipc_sys::{CuIpcMemHandle, CuResult};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 const SIZE: usize = 4 * MIB;
 
-fn exported_by(peer: &mut Peer) -> CuIpcMemHandle {
-    let ptr = peer.ask(&format!("alloc {SIZE}")).expect("memory");
+fn exported_by(child: &mut TestChild) -> CuIpcMemHandle {
+    let ptr = child.ask(&format!("alloc {SIZE}")).expect("memory");
     CuIpcMemHandle {
-        reserved: peer.ask_bytes(&format!("handle {ptr}")),
+        reserved: child.ask_bytes(&format!("handle {ptr}")),
     }
 }
 
@@ -23,7 +23,7 @@ scene!(
     a_killed_exporters_handle_is_invalid_and_its_descriptor_lives,
     || {
         start_on(0);
-        let mut exporter = Peer::new();
+        let mut exporter = TestChild::new();
         let legacy = exported_by(&mut exporter);
         let handle = exporter.ask(&format!("create {SIZE} 1")).expect("memory");
         let there = exporter
@@ -55,7 +55,7 @@ scene!(
 
 scene!(a_dead_exporters_forked_child_does_not_keep_it_alive, || {
     start_on(0);
-    let mut exporter = Peer::new();
+    let mut exporter = TestChild::new();
     let legacy = exported_by(&mut exporter);
     let child = exporter.ask("fork").expect("a child") as i32;
     let open = ipc_open(legacy, 1).expect("open");
@@ -68,13 +68,13 @@ scene!(a_dead_exporters_forked_child_does_not_keep_it_alive, || {
         ipc_close(ptr).expect("close");
     }
     assert_eq!(ipc_open(legacy, 1), Err(CuResult::INVALID_HANDLE));
-    // SAFETY: a signal to the child that the peer made.
+    // SAFETY: a signal to the child that the child made.
     unsafe { libc::kill(child, libc::SIGKILL) };
 });
 
 scene!(the_next_start_sweeps_what_a_killed_process_left, || {
-    let mut exporter = Peer::new();
-    let mut survivor = Peer::new();
+    let mut exporter = TestChild::new();
+    let mut survivor = TestChild::new();
     let dead = exported_by(&mut exporter);
     let alive = exported_by(&mut survivor);
     assert_eq!(names().len(), 4, "two owners, two names");
@@ -87,7 +87,7 @@ scene!(the_next_start_sweeps_what_a_killed_process_left, || {
 });
 
 scene!(a_normal_exit_leaves_no_names, || {
-    let mut exporter = Peer::new();
+    let mut exporter = TestChild::new();
     exported_by(&mut exporter);
     assert_eq!(names().len(), 2);
     exporter.end();
@@ -100,15 +100,15 @@ scene!(sweeping_beside_kills_harms_no_live_owner, || {
     write(ptr, 5).expect("a write");
     let handle = ipc_handle(ptr).expect("a handle");
     for _ in 0..10 {
-        let mut victims = [Peer::new(), Peer::new()];
+        let mut victims = [TestChild::new(), TestChild::new()];
         for victim in &mut victims {
             exported_by(victim);
             let there = victim.open(handle).expect("open");
             assert_eq!(victim.read(there), Ok(5));
         }
-        victims.into_iter().for_each(Peer::kill);
+        victims.into_iter().for_each(TestChild::kill);
     }
-    let mut last = Peer::new();
+    let mut last = TestChild::new();
     assert!(last.open(handle).is_ok());
     last.end();
     assert_eq!(names().len(), 2, "this owner and its memory: {:?}", names());
@@ -140,8 +140,8 @@ scene!(in_a_forked_child_every_call_says_not_initialized, || {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     write(ptr, 1).expect("the parent goes on");
-    let mut peer = Peer::new();
-    assert!(peer.open(ipc_handle(ptr).expect("a handle")).is_ok());
+    let mut child = TestChild::new();
+    assert!(child.open(ipc_handle(ptr).expect("a handle")).is_ok());
 });
 
 scene!(a_child_forked_beside_busy_threads_never_waits, || {
@@ -197,7 +197,7 @@ scene!(a_child_that_exits_does_not_take_its_parents_names, || {
     let mut status = -1;
     // SAFETY: waits for the child made above.
     unsafe { libc::waitpid(child, &mut status, 0) };
-    assert!(Peer::new().open(handle).is_ok());
+    assert!(TestChild::new().open(handle).is_ok());
 });
 
 scene!(calls_before_init, || {

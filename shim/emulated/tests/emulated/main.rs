@@ -11,7 +11,7 @@ mod legacy;
 mod lifetimes;
 mod memory;
 mod multicast;
-mod peer;
+mod child;
 mod pool_calls;
 mod pools;
 mod profiles;

@@ -1,7 +1,7 @@
 //! Memory pools and what they share.
 
 use crate::driver::*;
-use crate::peer::{Peer, hex};
+use crate::child::{TestChild, hex};
 use crate::pool_calls::*;
 use crate::scene;
 use gpuipc_emulated::counters;
@@ -24,7 +24,7 @@ fn exported(value: u32) -> (CuMemPool, u64, i32, CuMemPoolPtrExportData) {
     (pool, ptr, fd, data)
 }
 
-impl Peer {
+impl TestChild {
     fn import_pool(&mut self, fd: i32) -> Answer<u64> {
         self.ask(&format!("pool {} {fd}", std::process::id()))
     }
@@ -120,16 +120,16 @@ scene!(a_host_nodes_pool_is_made_and_destroyed_only, || {
 scene!(another_process_imports_pool_and_pointer, || {
     start_on(0);
     let (pool, ptr, fd, data) = exported(0x1111);
-    let mut peer = Peer::new();
-    let there = peer.import_pool(fd).expect("a pool");
-    let first = peer.import_pointer(there, &data).expect("a pointer");
+    let mut child = TestChild::new();
+    let there = child.import_pool(fd).expect("a pool");
+    let first = child.import_pointer(there, &data).expect("a pointer");
     assert_eq!(
-        peer.import_pointer(there, &data),
+        child.import_pointer(there, &data),
         Ok(first),
         "the same again"
     );
-    assert_eq!(peer.read(first), Ok(0x1111));
-    peer.ask(&format!("write {first} {}", 0x2222))
+    assert_eq!(child.read(first), Ok(0x1111));
+    child.ask(&format!("write {first} {}", 0x2222))
         .expect("a write");
     assert_eq!(read(ptr), Ok(0x2222));
     for (number, value) in [
@@ -137,27 +137,27 @@ scene!(another_process_imports_pool_and_pointer, || {
         (pointer_attribute::MEMPOOL_HANDLE, there),
         (pointer_attribute::MAPPING_SIZE, 32 << 20),
     ] {
-        assert_eq!(peer.ask(&format!("attribute {first} {number}")), Ok(value));
+        assert_eq!(child.ask(&format!("attribute {first} {number}")), Ok(value));
     }
-    let more = peer.ask(&format!("pool-alloc {there} {SIZE}"));
+    let more = child.ask(&format!("pool-alloc {there} {SIZE}"));
     assert_eq!(
         more,
         Err(CuResult::INVALID_VALUE),
         "nothing new from an imported pool"
     );
-    assert_eq!(peer.import_pool(fd), Ok(there), "the same again");
+    assert_eq!(child.import_pool(fd), Ok(there), "the same again");
     let destroy = format!("pool-destroy {there}");
-    let in_use = peer.ask(&destroy);
+    let in_use = child.ask(&destroy);
     assert_eq!(in_use, Err(CuResult::INVALID_VALUE), "a pointer is in use");
     let end = format!("free {first}");
-    assert_eq!(peer.ask(&end), Ok(0), "one free for both imports");
-    assert_eq!(peer.read(first), Err(CuResult::INVALID_VALUE));
-    assert_eq!(peer.ask(&end), Err(CuResult::INVALID_VALUE));
-    assert_eq!(peer.import_pointer(there, &data), Ok(first), "anew");
-    assert_eq!(peer.read(first), Ok(0x2222));
-    assert_eq!(peer.ask(&end), Ok(0));
-    assert_eq!(peer.ask(&destroy), Ok(0), "one end for both imports");
-    assert_eq!(peer.ask("pools"), Ok(0));
+    assert_eq!(child.ask(&end), Ok(0), "one free for both imports");
+    assert_eq!(child.read(first), Err(CuResult::INVALID_VALUE));
+    assert_eq!(child.ask(&end), Err(CuResult::INVALID_VALUE));
+    assert_eq!(child.import_pointer(there, &data), Ok(first), "anew");
+    assert_eq!(child.read(first), Ok(0x2222));
+    assert_eq!(child.ask(&end), Ok(0));
+    assert_eq!(child.ask(&destroy), Ok(0), "one end for both imports");
+    assert_eq!(child.ask("pools"), Ok(0));
     free(ptr).expect("free");
     destroy_pool(pool).expect("destroy");
 });
@@ -301,19 +301,19 @@ scene!(importers_with_another_view, || {
         ("1,0", Err(CuResult::INVALID_VALUE)),
         ("0", Ok(0x5555)),
     ] {
-        let mut peer = Peer::with(&[("CUDA_VISIBLE_DEVICES", visible)]);
-        let pool = peer.import_pool(fd).expect("a pool");
-        let there = peer.import_pointer(pool, &data).expect("a pointer");
-        assert_eq!(peer.read(there), answer, "{visible}");
+        let mut child = TestChild::with(&[("CUDA_VISIBLE_DEVICES", visible)]);
+        let pool = child.import_pool(fd).expect("a pool");
+        let there = child.import_pointer(pool, &data).expect("a pointer");
+        assert_eq!(child.read(there), answer, "{visible}");
     }
     let apart = [
         ("CUDA_VISIBLE_DEVICES", "1"),
         ("GPUIPC_EMULATED_PEER", "none"),
     ];
-    let mut peer = Peer::with(&apart);
-    let pool = peer.import_pool(fd).expect("a pool");
-    let there = peer.import_pointer(pool, &data).expect("a pointer");
-    assert_eq!(peer.read(there), Err(CuResult::INVALID_VALUE));
+    let mut child = TestChild::with(&apart);
+    let pool = child.import_pool(fd).expect("a pool");
+    let there = child.import_pointer(pool, &data).expect("a pointer");
+    assert_eq!(child.read(there), Err(CuResult::INVALID_VALUE));
 });
 
 scene!(wrong_arguments, || {
@@ -384,8 +384,8 @@ scene!(
             Err(CuResult::NOT_SUPPORTED),
             "no VMM memory"
         );
-        let mut peer = Peer::with(&[("GPUIPC_EMULATED_IMEX", "B")]);
-        assert_eq!(peer.import_fabric(handle), Err(CuResult::NOT_SUPPORTED));
+        let mut child = TestChild::with(&[("GPUIPC_EMULATED_IMEX", "B")]);
+        assert_eq!(child.import_fabric(handle), Err(CuResult::NOT_SUPPORTED));
         free(there).expect("free");
         destroy_pool(imported).expect("destroy");
         free(ptr).expect("free");

@@ -1,7 +1,7 @@
 //! Ready-made machines, config files, and settings that are wrong.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::pool_calls::*;
 use crate::scene;
 use gpuipc_emulated::{ProcAddress, get_proc_address, table};
@@ -32,9 +32,9 @@ scene!(no_vmm, [("GPUIPC_EMULATED_PROFILE", "no-vmm")], || {
     assert_eq!(dma_buf(ptr, SIZE), Err(CuResult::NOT_SUPPORTED));
     write(ptr, 7).expect("a write");
     let handle = ipc_handle(ptr).expect("a handle");
-    let mut peer = Peer::new();
-    let there = peer.open(handle).expect("legacy handles work");
-    assert_eq!(peer.read(there), Ok(7));
+    let mut child = TestChild::new();
+    let there = child.open(handle).expect("legacy handles work");
+    assert_eq!(child.read(there), Ok(7));
 });
 
 scene!(no_peer, [("GPUIPC_EMULATED_PROFILE", "no-peer")], || {
@@ -108,11 +108,11 @@ scene!(
         assert_eq!(mapped(2), Err(CuResult::TOO_MANY_PEERS));
         let pool = create_pool(3, 1).expect("a pool");
         assert_eq!(pool_access(pool, 0, 3), Err(CuResult::TOO_MANY_PEERS));
-        let mut peer = Peer::new();
-        peer.ask("device 2").expect("a device");
-        let ptr = peer.ask(&format!("alloc {SIZE}")).expect("memory");
+        let mut child = TestChild::new();
+        child.ask("device 2").expect("a device");
+        let ptr = child.ask(&format!("alloc {SIZE}")).expect("memory");
         let handle = gpuipc_sys::CuIpcMemHandle {
-            reserved: peer.ask_bytes(&format!("handle {ptr}")),
+            reserved: child.ask_bytes(&format!("handle {ptr}")),
         };
         assert_eq!(ipc_open(handle, 1), Err(CuResult::TOO_MANY_PEERS));
         use_device(2);
@@ -141,17 +141,17 @@ scene!(
     }
 );
 
-/// Runs this test's program as a peer with settings; its code and its words.
+/// Runs this test's program as a child with settings; its code and its words.
 fn init_with(settings: &[(&str, &str)]) -> (CuResult, String) {
     let (own, other) = std::os::unix::net::UnixStream::pair().expect("sockets");
     let output = Command::new(std::env::current_exe().expect("own path"))
-        .args(["peer::serve", "--exact", "--nocapture", "--test-threads=1"])
-        .env("GPUIPC_EMULATED_TEST_PEER", "1")
+        .args(["child::serve", "--exact", "--nocapture", "--test-threads=1"])
+        .env("GPUIPC_EMULATED_TEST_CHILD", "1")
         .envs(settings.iter().copied())
         .stdin(std::os::fd::OwnedFd::from(other))
         .output();
     let output = {
-        // The peer of a driver that started waits for commands.
+        // The child of a driver that started waits for commands.
         drop(own.shutdown(std::net::Shutdown::Write));
         output.expect("the program runs")
     };
@@ -205,17 +205,17 @@ scene!(a_config_file, || {
                 GPU-22222222-2222-2222-2222-222222222222\n\
                 peer = 0-2\n";
     std::fs::write(&path, text).expect("a file");
-    let mut peer = Peer::with(&[("GPUIPC_EMULATED_CONFIG", &path)]);
-    assert_eq!(peer.ask("devices"), Ok(2));
-    assert_eq!(peer.ask("uuid-byte 0"), Ok(0x22));
-    assert_eq!(peer.ask("uuid-byte 1"), Ok(0));
+    let mut child = TestChild::with(&[("GPUIPC_EMULATED_CONFIG", &path)]);
+    assert_eq!(child.ask("devices"), Ok(2));
+    assert_eq!(child.ask("uuid-byte 0"), Ok(0x22));
+    assert_eq!(child.ask("uuid-byte 1"), Ok(0));
     let shared = handle_type::FABRIC;
-    peer.ask(&format!("create {SIZE} {shared}"))
+    child.ask(&format!("create {SIZE} {shared}"))
         .expect("in a domain");
     let two = [
         ("GPUIPC_EMULATED_CONFIG", path.as_str()),
         ("CUDA_VISIBLE_DEVICES", "1"),
     ];
-    let mut peer = Peer::with(&two);
-    assert_eq!(peer.ask("uuid-byte 0"), Ok(0x11));
+    let mut child = TestChild::with(&two);
+    assert_eq!(child.ask("uuid-byte 0"), Ok(0x11));
 });

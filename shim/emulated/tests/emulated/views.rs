@@ -1,7 +1,7 @@
 //! Importers that see another machine: other namespaces, another user.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::scene;
 use gpuipc_sys::{CuResult, access};
 use std::process::Command;
@@ -57,14 +57,14 @@ scene!(importers_in_other_namespaces_and_of_other_users, || {
         ],
     ];
     for program in programs.into_iter().filter(|program| can_run(program)) {
-        let mut peer = Peer::through(program).expect("cuInit");
-        let there = peer
+        let mut child = TestChild::through(program).expect("cuInit");
+        let there = child
             .open(legacy)
             .unwrap_or_else(|code| panic!("{program:?}: legacy open: {code}"));
-        assert_eq!(peer.read(there), Ok(0xabcd), "{program:?}");
-        let ptr = peer.ask(&format!("alloc {SIZE}")).expect("memory");
+        assert_eq!(child.read(there), Ok(0xabcd), "{program:?}");
+        let ptr = child.ask(&format!("alloc {SIZE}")).expect("memory");
         let back = gpuipc_sys::CuIpcMemHandle {
-            reserved: peer.ask_bytes(&format!("handle {ptr}")),
+            reserved: child.ask_bytes(&format!("handle {ptr}")),
         };
         let there = ipc_open(back, 1);
         assert!(there.is_ok(), "{program:?}: the other way round");
@@ -73,10 +73,10 @@ scene!(importers_in_other_namespaces_and_of_other_users, || {
             && !program.contains(&"--user")
             && program[0] != "setpriv"
         {
-            let there = peer.map_fd(fd, SIZE, access::READ).expect("a mapping");
-            assert_eq!(peer.read(there), Ok(0x7777), "{program:?}");
+            let there = child.map_fd(fd, SIZE, access::READ).expect("a mapping");
+            assert_eq!(child.read(there), Ok(0x7777), "{program:?}");
         }
-        peer.die();
+        child.die();
         assert_eq!(
             ipc_open(back, 1),
             Err(CuResult::INVALID_HANDLE),
@@ -89,7 +89,7 @@ scene!(a_pid_namespace_without_its_proc, || {
     let program = ["unshare", "--pid", "--fork"];
     if can_run(&program) {
         assert_eq!(
-            Peer::through(&program).err(),
+            TestChild::through(&program).err(),
             Some(CuResult::OPERATING_SYSTEM)
         );
     }

@@ -1,7 +1,7 @@
 //! VMM memory in one process, and fd sharing.
 
 use crate::driver::*;
-use crate::peer::Peer;
+use crate::child::TestChild;
 use crate::scene;
 use crate::scene::names;
 use gpuipc_emulated::counters;
@@ -114,19 +114,19 @@ scene!(another_process_imports_and_may_only_read, || {
     let ptr = map_for(handle, SIZE, 0, access::READ_WRITE).expect("a mapping");
     write(ptr, 0x7777).expect("a write");
     let fd = export_fd(handle).expect("a descriptor");
-    let mut peer = Peer::new();
-    let there = peer.map_fd(fd, SIZE, access::READ).expect("a mapping");
-    assert_eq!(peer.read(there), Ok(0x7777));
-    assert_eq!(peer.ask(&format!("write {there} 1")), Err(INVALID));
-    let writable = peer
+    let mut child = TestChild::new();
+    let there = child.map_fd(fd, SIZE, access::READ).expect("a mapping");
+    assert_eq!(child.read(there), Ok(0x7777));
+    assert_eq!(child.ask(&format!("write {there} 1")), Err(INVALID));
+    let writable = child
         .map_fd(fd, SIZE, access::READ_WRITE)
         .expect("a mapping");
-    assert_eq!(peer.ask(&format!("write {writable} 9")), Ok(0));
+    assert_eq!(child.ask(&format!("write {writable} 9")), Ok(0));
     assert_eq!(read(ptr), Ok(9));
     close_fd(fd);
     unmap_all(ptr, SIZE);
     assert_eq!(release(handle), Ok(()));
-    assert_eq!(peer.read(there), Ok(9), "the importer keeps it");
+    assert_eq!(child.read(there), Ok(9), "the importer keeps it");
 });
 
 scene!(what_is_no_memory_is_not_imported, || {
@@ -315,11 +315,11 @@ scene!(host_numa_memory, || {
     assert_eq!(retain(ptr), Ok(handle));
     assert_eq!(ipc_handle(ptr), Err(INVALID));
     let fd = export_fd(handle).expect("a descriptor");
-    let mut peer = Peer::new();
-    let there = peer
+    let mut child = TestChild::new();
+    let there = child
         .map_fd(fd, SIZE, access::READ_WRITE)
         .expect("a mapping");
-    assert_eq!(peer.read(there), Ok(0xabcd));
+    assert_eq!(child.read(there), Ok(0xabcd));
     unmap_all(ptr, SIZE);
 
     let base = reserve(SIZE).expect("addresses");

@@ -2,9 +2,9 @@
 //! checks its user, sends a request, and reads the reply before the deadline.
 
 use super::discard::Foreign;
-use super::kept::Kept;
+use super::idle::IdleConnections;
 use super::name::{Folder, abstract_address};
-use super::peer::{Peer, peer_process};
+use super::credentials::{PeerCredentials, peer_process};
 use super::socket::{Fds, Line, receive_with_fd, send};
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::options::Trust;
@@ -35,7 +35,7 @@ const ALWAYS_TRIED: usize = 3;
 pub(crate) enum Answer {
     /// The descriptor of the memory.
     Fd(Foreign),
-    /// The memory is the one that was offered.
+    /// The memory is the one that was exported.
     MemoryUnchanged,
     /// It is not.
     MemoryChanged,
@@ -52,7 +52,7 @@ pub(crate) struct Reach<'a> {
     /// `GPUIPC_SOCKET_DIR`.
     pub(crate) socket_dir: Option<&'a Path>,
     pub(crate) trust: &'a Trust,
-    pub(crate) kept: &'a Kept,
+    pub(crate) kept: &'a IdleConnections,
     /// Its process, where that is known by its pid.
     pub(crate) process: Option<Pid>,
 }
@@ -124,7 +124,7 @@ pub(crate) fn ask(
 }
 
 /// Keeps a connection that can answer again.
-fn keep(kept: &Kept, endpoint: Endpoint, broker: Connection, answer: &Result<Answer, Failure>) {
+fn keep(kept: &IdleConnections, endpoint: Endpoint, broker: Connection, answer: &Result<Answer, Failure>) {
     if answer.is_ok() && !broker.own {
         kept.put(endpoint, broker);
     }
@@ -159,7 +159,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn open(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<Self, Failure> {
         let refused = |reason| Err(Failure::refused(Step::BrokerConnect, reason));
-        let (mut line, peer) = connect_to(endpoint, reach, wait)?;
+        let (mut line, credentials) = connect_to(endpoint, reach, wait)?;
         // Now that it is known.
         line.take_descriptors()
             .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
@@ -167,7 +167,7 @@ impl Connection {
             Ok(process) => Ok(Self {
                 line,
                 process: process.map(PrivateFd::new),
-                own: peer.is_self(),
+                own: credentials.is_self(),
                 refuses_numbers: false,
             }),
             Err(Errno::SRCH) => refused(Reason::ExporterGone),
@@ -239,7 +239,7 @@ impl Connection {
                 base: reply.pointer,
                 size: reply.size,
             }),
-            (ReplyStatus::OfferWithdrawn, None) => failed(Code::None, Reason::OfferWithdrawn),
+            (ReplyStatus::ExportRevoked, None) => failed(Code::None, Reason::ExportRevoked),
             (ReplyStatus::NotPermitted, None) => failed(Code::None, Reason::UserRefused),
             (ReplyStatus::NoFd, None) => failed(Code::None, Reason::NoDescriptor),
             (ReplyStatus::Busy, None) => {
@@ -344,7 +344,7 @@ impl Connection {
 /// Connects under the first of the broker's names behind which a trusted user's process
 /// is. Those whose backlog is full are tried again until the wait ends, when all others
 /// have been tried.
-fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line, Peer), Failure> {
+fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line, PeerCredentials), Failure> {
     let by_folder = Folder::where_to_look(reach.socket_dir, reach.trust).map(Some);
     let mut names: Box<dyn Iterator<Item = Option<Folder>>> =
         Box::new(core::iter::once(None).chain(by_folder));
@@ -376,12 +376,12 @@ fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line
                     continue;
                 }
             };
-            let peer = Peer::of(&line)
+            let credentials = PeerCredentials::of(&line)
                 .map_err(|errno| Failure::os(Step::BrokerConnect, Reason::System, errno))?;
-            if peer.is_trusted(reach.trust) {
-                return Ok((line, peer));
+            if credentials.is_trusted(reach.trust) {
+                return Ok((line, credentials));
             }
-            log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {peer:?}: not asked");
+            log::warn!(target: "gpuipc::broker", "broker {endpoint} belongs to {credentials:?}: not asked");
             stranger = Some(Failure::refused(Step::BrokerConnect, Reason::NotTrusted));
         }
         if busy.is_empty() {

@@ -41,7 +41,7 @@ pub(super) fn close_elsewhere(fd: OwnedFd) {
     if closing.threads < MOST_THREADS {
         closing.threads += 1;
         drop(closing);
-        crate::process::pin::keep_loaded();
+        crate::process::nodelete::keep_loaded();
         if spawn_without_signals("gpuipc-close", close_all).is_err() {
             // They wait for the next one.
             self::closing().threads -= 1;

@@ -11,9 +11,9 @@ mod bell;
 mod client;
 mod discard;
 mod exports;
-mod kept;
+mod idle;
 mod name;
-mod peer;
+mod credentials;
 mod server;
 mod socket;
 pub(crate) mod started;
@@ -22,11 +22,11 @@ pub(crate) mod thread;
 pub(crate) use client::{Answer, Connection, Reach, ask, is_lost, process};
 pub(crate) use discard::Foreign;
 pub(crate) use exports::{Export, Exports, Given};
-pub(crate) use kept::Kept;
-pub(crate) use peer::trusts_user;
+pub(crate) use idle::IdleConnections;
+pub(crate) use credentials::trusts_user;
 
 use crate::error::Error;
-use crate::fd::ledger::{Entry, Ledger};
+use crate::fd::export_table::{Entry, ExportTable};
 use crate::options::{Settings, Trust};
 use crate::process::identity;
 use crate::process::losses;
@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thread::Thread;
 
-/// How long an export of what is on offer relies on the last look at the broker.
+/// How long an export of what is exported relies on the last look at the broker.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A broker; dropping it stops its thread.
@@ -54,8 +54,8 @@ pub(crate) struct Broker {
     folder: Folder,
     /// Before what is to be there until it has ended.
     serving: Result<Serving, Loss>,
-    /// Proves offers to those who cannot ask; `None` where it could not be made.
-    ledger: Option<Arc<Ledger>>,
+    /// Proves exports to those who cannot ask; `None` where it could not be made.
+    table: Option<Arc<ExportTable>>,
     names: Mutex<Names>,
     /// To be told where no lock is held, which a logger may need.
     news: Mutex<Vec<(Level, String)>>,
@@ -139,7 +139,7 @@ impl Broker {
                 news.extend(told.map(|text| (Level::Warn, text)));
             }
         }
-        let ledger = Ledger::create()
+        let table = ExportTable::create()
             .inspect_err(|error| {
                 let told = losses::text(&losses::TABLE, error);
                 news.extend(told.map(|text| (Level::Warn, text)));
@@ -150,7 +150,7 @@ impl Broker {
             trust,
             folder,
             serving,
-            ledger,
+            table,
             names: Mutex::new(names),
             news: Mutex::new(news),
         })
@@ -161,14 +161,14 @@ impl Broker {
         self.endpoint
     }
 
-    /// Puts an offer's token into the ledger, if there is one with room.
+    /// Puts an export's token into the export table, if there is one with room.
     pub(crate) fn enter(
         &self,
         token: &Token,
         fd: Option<i32>,
         allocation_id: u64,
     ) -> Option<Entry> {
-        self.ledger.as_ref()?.enter(token, fd, allocation_id)
+        self.table.as_ref()?.enter(token, fd, allocation_id)
     }
 
     /// Why nobody can ask it, if that is so.
@@ -187,8 +187,8 @@ impl Broker {
     }
 
     /// Whether it serves as it did at its start; a name that was removed is made anew. One
-    /// that does not is to be replaced. Looked for at each new offer, and at most once a
-    /// millisecond at an export of what is on offer.
+    /// that does not is to be replaced. Looked for at each new export, and at most once a
+    /// millisecond at an export of what is exported.
     pub(crate) fn is_whole(&self, is_new: bool) -> bool {
         let serving = match &self.serving {
             Ok(serving) => serving,
@@ -275,7 +275,7 @@ fn serve(
         Arc::clone(&bell),
         ear,
     );
-    crate::process::pin::keep_loaded();
+    crate::process::nodelete::keep_loaded();
     let thread = Thread::start(bell, move || server.run()).map_err(|error| {
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN);
         Loss::of("starting a thread")(errno)

@@ -5,7 +5,7 @@
 //! a name before its owner does. The file's name begins with the host id, so that in a
 //! folder shared between hosts each host removes only its own dead names.
 
-use super::peer::{may_own_folder, trusts_user};
+use super::credentials::{may_own_folder, trusts_user};
 use super::socket::{Line, Listener, new_socket};
 use crate::error::Error;
 use crate::options::Trust;

@@ -9,7 +9,7 @@
 use super::bell::{Bell, Ear};
 use super::discard::is_choked;
 use super::exports::{Export, Exports, Given};
-use super::peer::Peer;
+use super::credentials::PeerCredentials;
 use super::socket::{Fds, Line, Listener, receive_bytes, send};
 use crate::gpu::driver::DriverError;
 use crate::options::Trust;
@@ -219,7 +219,7 @@ impl Server {
             Ok(_) => {}
             Err(Errno::INTR) => return Ready::default(),
             Err(errno) => {
-                // Out of kernel memory, or a filter that forbids it: the offers
+                // Out of kernel memory, or a filter that forbids it: the exports
                 // stay, and who cannot ask may fetch by number.
                 drop(fds);
                 std::thread::sleep(FAILED_PAUSE);
@@ -306,8 +306,8 @@ impl Server {
                 }
             };
             self.told.accept = false;
-            let peer = Peer::of(&line);
-            if !peer.is_ok_and(|peer| peer.is_trusted(&self.trust)) {
+            let credentials = PeerCredentials::of(&line);
+            if !credentials.is_ok_and(|credentials| credentials.is_trusted(&self.trust)) {
                 // Told at once, so that strangers take no places. A failure is theirs.
                 let reply = Reply {
                     status: ReplyStatus::NotPermitted,
@@ -315,15 +315,15 @@ impl Server {
                 };
                 let _ = send(&line, &reply.encode(), None);
                 drop(line);
-                log::debug!(target: "gpuipc::broker", "connection from {peer:?} refused");
+                log::debug!(target: "gpuipc::broker", "connection from {credentials:?} refused");
                 continue;
             }
             self.clients.push(Client {
                 line,
-                own: peer.is_ok_and(Peer::is_self),
+                own: credentials.is_ok_and(PeerCredentials::is_self),
                 silent_since: Instant::now(),
             });
-            log::debug!(target: "gpuipc::broker", "connection from {peer:?}");
+            log::debug!(target: "gpuipc::broker", "connection from {credentials:?}");
         }
     }
 }
@@ -364,9 +364,9 @@ fn serve(exports: &dyn Exports, endpoint: Endpoint, client: &mut Client) -> Fate
         let _ = send(&client.line, &Reply::MALFORMED.encode(), None);
         return Fate::Close;
     };
-    let offer = exports.under_token(request.allocation_id, endpoint, &request.token);
-    // The offer lives until its descriptor is sent.
-    let (reply, fd) = answer(&request, offer.as_deref(), client.own);
+    let export = exports.under_token(request.allocation_id, endpoint, &request.token);
+    // The export lives until its descriptor is sent.
+    let (reply, fd) = answer(&request, export.as_deref(), client.own);
     let sent = match send(&client.line, &reply.encode(), fd.as_ref().map(AsFd::as_fd)) {
         // Too many descriptors in flight: the importer may try again.
         Err(errno @ (Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)) => {
@@ -393,31 +393,31 @@ fn serve(exports: &dyn Exports, endpoint: Endpoint, client: &mut Client) -> Fate
     }
 }
 
-/// The reply to a request about an offer, and the descriptor that goes with it.
+/// The reply to a request about an export, and the descriptor that goes with it.
 fn answer<'a>(
     request: &Request,
-    offer: Option<&'a dyn Export>,
+    export: Option<&'a dyn Export>,
     is_own: bool,
 ) -> (Reply, Option<Given<'a>>) {
-    let Some(offer) = offer else {
-        return (request.reply(ReplyStatus::OfferWithdrawn), None);
+    let Some(export) = export else {
+        return (request.reply(ReplyStatus::ExportRevoked), None);
     };
     let failed = |status, error: &DriverError| Reply {
         detail: error.code().map_or(0, |code| code.0),
         ..request.reply(status)
     };
     let reply = match request.kind {
-        RequestKind::FetchFd => match offer.give_descriptor() {
+        RequestKind::FetchFd => match export.give_descriptor() {
             Ok(Some(fd)) => return (request.reply(ReplyStatus::FdAttached), Some(fd)),
             // It has ended since it was found.
-            Ok(None) if offer.has_descriptor() => request.reply(ReplyStatus::OfferWithdrawn),
+            Ok(None) if export.has_descriptor() => request.reply(ReplyStatus::ExportRevoked),
             Ok(None) => request.reply(ReplyStatus::NoFd),
             Err(error) => failed(ReplyStatus::ExportFailed, &error),
         },
         RequestKind::OwnPointer if !is_own => request.reply(ReplyStatus::NotPermitted),
-        RequestKind::CheckMemory | RequestKind::OwnPointer => match offer.memory_unchanged() {
+        RequestKind::CheckMemory | RequestKind::OwnPointer => match export.memory_unchanged() {
             Ok(true) if request.kind == RequestKind::OwnPointer => {
-                let (pointer, size) = offer.place();
+                let (pointer, size) = export.place();
                 Reply {
                     pointer,
                     size,

@@ -5,7 +5,7 @@
 //! received, and is closed on another thread (see `discard`).
 
 use super::discard::{Foreign, close_elsewhere};
-use super::peer::take_descriptors;
+use super::credentials::take_descriptors;
 use crate::process::identity;
 use crate::process::private_fd::{File, PrivateFd, above_standard};
 use core::mem::MaybeUninit;

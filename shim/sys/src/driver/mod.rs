@@ -252,7 +252,7 @@ impl Driver {
     /// `cuStreamSynchronize` and the calls about memory pools fail while a stream
     /// captures, and invalidate the capture: of any thread for a capture in global
     /// mode, of the same thread for one in thread-local mode (seen on an H200, driver
-    /// 580; `tests/golden/facts/h200.txt`, section "capture").
+    /// 580; `tests/golden/conformance/h200.txt`, section "capture").
     fn relaxed(self) -> Relaxed {
         let before = self.exchange_capture_mode(capture_mode::RELAXED).ok();
         Relaxed {

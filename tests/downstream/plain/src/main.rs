@@ -1,8 +1,8 @@
 //! A program that builds and starts without CUDA, and says what is missing when it needs it:
 //! the driver, and the feature multicast.
 
-use gpuipc::core::{HandleFields, Window};
-use gpuipc::{DecodeError, Driver, GpuIpcMemHandle, check_window};
+use gpuipc::core::{HandleFields, SharedRange};
+use gpuipc::{DecodeError, Driver, GpuIpcMemHandle, check_range};
 
 fn main() {
     let damaged = GpuIpcMemHandle::decode(&[]);
@@ -11,10 +11,10 @@ fn main() {
     let object = HandleFields {
         base_size: 1,
         length: 1,
-        window: Window {
+        range: SharedRange {
             length: 1,
             segment_count: 1,
-            ..Window::default()
+            ..SharedRange::default()
         },
         num_devices: 2,
         multicast: true,
@@ -22,7 +22,7 @@ fn main() {
         ..HandleFields::default()
     };
     let object = GpuIpcMemHandle::new(&object).expect("a multicast object's handle");
-    println!("{}", check_window(&[object]).expect_err("no memory"));
+    println!("{}", check_range(&[object]).expect_err("no memory"));
 
     let error = Driver::load().expect_err("the check names a library that does not exist");
     println!("{error}");
