@@ -79,6 +79,6 @@ pub use registered::{
     RegisteredFields, RegisteredMemoryRef, TransportInfo, registered_len,
 };
 pub use status::Status;
-pub use ticket::{TablePlace, TableEntry, Ticket};
+pub use ticket::{TableEntry, TablePlace, Ticket};
 pub use token::Token;
 pub use types::{Attributes, HandleType, TypeFlags, TypeList};

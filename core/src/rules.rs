@@ -152,10 +152,7 @@ fn check_ticket(handle: &GpuIpcMemHandle, newer: bool) -> Checked {
     for (bytes, start) in [
         (&slot.table_fd.to_le_bytes()[..], places.table_fd.start),
         (&slot.table_slot.to_le_bytes(), places.table_slot.start),
-        (
-            &slot.table_device.to_le_bytes(),
-            places.table_device.start,
-        ),
+        (&slot.table_device.to_le_bytes(), places.table_device.start),
     ] {
         zero(bytes, start, "ticket.table", words)?;
     }

@@ -8,8 +8,8 @@ mod samples;
 
 use gpuipc_core::{
     ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HANDLE_BYTES, HandleFields, HostId,
-    TablePlace, ProcessId, RegisteredFields, RegisteredMemoryRef, Reply, Request, Ticket, Token,
-    TransportInfo, SharedRange,
+    ProcessId, RegisteredFields, RegisteredMemoryRef, Reply, Request, SharedRange, TablePlace,
+    Ticket, Token, TransportInfo,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;

@@ -10,8 +10,8 @@ mod samples;
 
 use gpuipc_core::{
     DecodeError, EncodeError, GpuIpcMemHandle, HandleFields, MAX_HANDLES, ProcessId,
-    RegisteredError, RegisteredFields, RegisteredMemoryRef, TransportInfo, SharedRange, checksum_of,
-    registered_len,
+    RegisteredError, RegisteredFields, RegisteredMemoryRef, SharedRange, TransportInfo,
+    checksum_of, registered_len,
 };
 use samples::Registered;
 use std::error::Error;

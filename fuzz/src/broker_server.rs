@@ -211,11 +211,7 @@ impl Broker {
             assert!(start.elapsed() < PATIENCE, "the export does not end");
         }
         self.export();
-        assert_eq!(
-            self.answer(&connection, &request),
-            REVOKED,
-            "another token"
-        );
+        assert_eq!(self.answer(&connection, &request), REVOKED, "another token");
     }
 
     fn send(&mut self, at: usize, step: &Step, bytes: &[u8]) {

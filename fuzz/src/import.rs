@@ -5,7 +5,7 @@
 //! The input is steps of 12 bytes each: see [`Step`].
 
 use crate::checker::{HANDLE as BYTES, seal};
-use crate::machine::exporter::{Exporter, Export, exporter};
+use crate::machine::exporter::{Export, Exporter, exporter};
 use crate::machine::{Held, alone, driver};
 use gpuipc::{
     Access, Buffer, ExportOptions, GpuIpcMem, GpuIpcMemHandle, ImportOptions, Ipc, Memory,

@@ -5,7 +5,7 @@
 
 use gpuipc::{Error, Trust, fuzzing};
 use gpuipc_core::{
-    Endpoint, TablePlace, MULTICAST_MESSAGE_BYTES, TABLE_ENTRY_BYTES, Ticket, Token,
+    Endpoint, MULTICAST_MESSAGE_BYTES, TABLE_ENTRY_BYTES, TablePlace, Ticket, Token,
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use std::os::fd::OwnedFd;

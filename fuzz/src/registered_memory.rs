@@ -7,7 +7,7 @@ use crate::decode::{self, broken_by};
 use crate::round_trip::mended as mended_handle;
 use gpuipc_core::{
     EncodeError, GpuIpcMemHandle, HandleFields, HostId, ProcessId, RegisteredError,
-    RegisteredFields, RegisteredMemoryRef, TransportInfo, SharedRange, registered_len,
+    RegisteredFields, RegisteredMemoryRef, SharedRange, TransportInfo, registered_len,
 };
 
 /// Looks at the bytes as they are, at their [`repaired`] form, and at [`nearly`] a valid registered

@@ -4,7 +4,7 @@ use crate::checker;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use gpuipc_core::{
     ClusterUuid, DecodeError, DeviceUuid, Endpoint, GpuIpcMemHandle, HandleFields, HostId,
-    TablePlace, ProcessId, Ticket, Token, SharedRange,
+    ProcessId, SharedRange, TablePlace, Ticket, Token,
 };
 
 /// Takes fields from the bytes, and looks at them as they are and at their [`mended`] form.

@@ -102,12 +102,12 @@ pub mod fuzzing;
 mod gpu;
 mod import;
 mod ipc;
+#[cfg(all(test, gpuipc_shuttle))]
+mod model_check;
 #[cfg(feature = "multicast")]
 pub mod multicast;
 mod options;
 mod process;
-#[cfg(all(test, gpuipc_shuttle))]
-mod model_check;
 mod registered;
 mod session;
 

@@ -57,7 +57,9 @@ impl Ipc {
         let absolute = |folder: PathBuf| std::path::absolute(&folder).unwrap_or(folder);
         settings.socket_dir = settings.socket_dir.map(absolute);
         driver.init()?;
-        let keepalive = settings.keepalive_descriptor.then(|| Keepalive::make(driver));
+        let keepalive = settings
+            .keepalive_descriptor
+            .then(|| Keepalive::make(driver));
         let keepalive = keepalive.and_then(|made| {
             made.inspect_err(|error| {
                 log::info!(target: "gpuipc::gpu", "no keepalive descriptor, exports cost what they cost: {error}");

@@ -51,7 +51,13 @@ fn export(bench: &mut Bench) -> Result<()> {
     drop(another);
     // The raw calls have the keepalive descriptor beside them, too.
     let kept_alive = Ipc::with_options(driver, &IpcOptions::default().keepalive_descriptor(true))?;
-    export_beside(bench, &kept_alive, &buffer, "with the keepalive descriptor", true)
+    export_beside(
+        bench,
+        &kept_alive,
+        &buffer,
+        "with the keepalive descriptor",
+        true,
+    )
 }
 
 fn export_beside(

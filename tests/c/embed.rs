@@ -22,7 +22,12 @@ fn a_plugin_exports_nothing_of_the_library() {
         return skip("no nm");
     };
     let exported: BTreeSet<&str> = listing.lines().filter_map(symbol).collect();
-    let own = ["plugin_open", "plugin_export", "plugin_read", "plugin_close"];
+    let own = [
+        "plugin_open",
+        "plugin_export",
+        "plugin_read",
+        "plugin_close",
+    ];
     assert_eq!(exported, BTreeSet::from(own));
     let header = include_str!("../../ffi/include/gpuipc.h");
     assert!(header.contains(HIDDEN), "the header documents {HIDDEN}");

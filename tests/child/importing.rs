@@ -3,7 +3,8 @@
 use crate::{NotOk, TestChild, attempts, word};
 use gpuipc::core::DeviceUuid;
 use gpuipc::{
-    Access, DeviceId, Error, GpuIpcMemHandle, HandleType, ImportOptions, Reservation, Used, Feasible,
+    Access, DeviceId, Error, Feasible, GpuIpcMemHandle, HandleType, ImportOptions, Reservation,
+    Used,
 };
 use gpuipc_tests::from_hex;
 use std::sync::Arc;

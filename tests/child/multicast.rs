@@ -137,9 +137,10 @@ pub(crate) fn run(
     match command {
         "mc-create" => {
             let (size, devices) = (word(words)?, word(words)?);
-            let created = child
-                .ipc()?
-                .create_multicast(size, devices, &ExportOptions::default())?;
+            let created =
+                child
+                    .ipc()?
+                    .create_multicast(size, devices, &ExportOptions::default())?;
             let hex = to_hex(&created.handle().encode());
             let id = keep(child, Phase::Created(Box::new(created)));
             Ok(format!("{id} {hex}"))

@@ -10,7 +10,10 @@ use gpuipc::{ExportOptions, RegisteredMemory, Used};
 use gpuipc_tests::{from_hex, to_hex};
 use std::str::SplitWhitespace;
 
-pub(crate) fn register(child: &mut TestChild, words: &mut SplitWhitespace<'_>) -> Result<String, NotOk> {
+pub(crate) fn register(
+    child: &mut TestChild,
+    words: &mut SplitWhitespace<'_>,
+) -> Result<String, NotOk> {
     let (ptr, len) = (word(words)?, word(words)?);
     let transports: String = word(words)?;
     let mut infos = Vec::new();

@@ -190,7 +190,9 @@ fn the_emulated_driver_answers_as_real_ones_do() {
     let (mut asked, mut is_complete) = (BTreeSet::new(), true);
     for (file, gpus) in RECORDINGS {
         let Ok(text) = std::fs::read_to_string(folder().join(file)) else {
-            say(&format!("SKIP conformance: golden/conformance/{file} is not recorded"));
+            say(&format!(
+                "SKIP conformance: golden/conformance/{file} is not recorded"
+            ));
             is_complete = false;
             continue;
         };

@@ -1,7 +1,7 @@
 //! Which host this is: the kernel's boot id, `GPUIPC_HOST_ID`, or nothing.
 
 use crate::{PROGRAM, after, can_unshare};
-use gpuipc_tests::{TestChild, Scratch};
+use gpuipc_tests::{Scratch, TestChild};
 use std::process::Command;
 
 const LEN: u64 = 4096;

@@ -1,7 +1,7 @@
 //! The export table's file in memory: what the kernel adds to its seals.
 
 use crate::{PROGRAM, after, can_unshare};
-use gpuipc_tests::{TestChild, Scratch, out_of_reach};
+use gpuipc_tests::{Scratch, TestChild, out_of_reach};
 
 const LEN: u64 = 4096;
 

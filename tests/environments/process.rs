@@ -1,7 +1,7 @@
 //! A process that forks, that has little room, that ends.
 
 use crate::PROGRAM;
-use gpuipc_tests::{TestChild, Scratch};
+use gpuipc_tests::{Scratch, TestChild};
 
 const LEN: u64 = 4096;
 

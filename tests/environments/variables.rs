@@ -1,7 +1,7 @@
 //! Environment variables: one function reads them, folders keep their bytes.
 
 use crate::PROGRAM;
-use gpuipc_tests::{TestChild, Scratch, by_broker_alone};
+use gpuipc_tests::{Scratch, TestChild, by_broker_alone};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use crate::{PROGRAM, after};
 use core::fmt;
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{TestChild, Scratch, by_broker_alone, out_of_reach, to_hex};
+use gpuipc_tests::{Scratch, TestChild, by_broker_alone, out_of_reach, to_hex};
 use std::path::PathBuf;
 
 /// Bytes of a range: few, since each is compared.

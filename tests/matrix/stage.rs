@@ -3,7 +3,7 @@
 
 use crate::PROGRAM;
 use gpuipc_core::{GpuIpcMemHandle, TypeFlags};
-use gpuipc_tests::{LEGACY_SEED, TestChild, Scratch, VMM_SEED, all_types, handle_of, to_hex};
+use gpuipc_tests::{LEGACY_SEED, Scratch, TestChild, VMM_SEED, all_types, handle_of, to_hex};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -205,7 +205,10 @@ impl Side {
 
     /// Whether it only gives things back.
     pub(crate) const fn is_drop(self) -> bool {
-        matches!(self, Self::DropExport | Self::DropBuffer | Self::DropMapping)
+        matches!(
+            self,
+            Self::DropExport | Self::DropBuffer | Self::DropMapping
+        )
     }
 
     /// Whether the exporter's export stands all the time.

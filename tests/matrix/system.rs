@@ -7,10 +7,10 @@
 use crate::cells::Cells;
 use crate::codes::SYSTEM_CALLS;
 use crate::stage::{
-    Kind, LARGE, LEN, OFFSET, SEED, mapping_of, export_of, read_line, refusal, start,
+    Kind, LARGE, LEN, OFFSET, SEED, export_of, mapping_of, read_line, refusal, start,
 };
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{TestChild, Scratch, all_types, out_of_reach, to_hex};
+use gpuipc_tests::{Scratch, TestChild, all_types, out_of_reach, to_hex};
 use std::time::{Duration, Instant};
 
 /// What an import may wait: short, since some refusals make it wait for long.

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::step::PROCESSES;
-use gpuipc_tests::{TestChild, Scratch};
+use gpuipc_tests::{Scratch, TestChild};
 use std::time::{Duration, Instant};
 
 /// What was done, for the last line.

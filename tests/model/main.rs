@@ -14,11 +14,11 @@
 
 mod end;
 mod fails;
+mod feasibility;
 mod found;
 mod ground;
 mod importer;
 mod model;
-mod feasibility;
 mod owner;
 mod place;
 mod play;

@@ -308,21 +308,29 @@ impl Model {
         for piece in self.buffers[buffer].pieces(start, len) {
             let wanted = |allocation_export: &AllocationExport| {
                 allocation_export.uses > 0
-                    && (allocation_export.life, allocation_export.buffer, allocation_export.piece) == (life, buffer, piece)
+                    && (
+                        allocation_export.life,
+                        allocation_export.buffer,
+                        allocation_export.piece,
+                    ) == (life, buffer, piece)
                     && allocation_export.generation == self.lives[life].generation
                     && allocation_export.types == types
             };
-            let at = self.allocation_exports.iter().position(wanted).unwrap_or_else(|| {
-                self.allocation_exports.push(AllocationExport {
-                    life,
-                    generation: self.lives[life].generation,
-                    buffer,
-                    piece,
-                    types: types.clone(),
-                    uses: 0,
+            let at = self
+                .allocation_exports
+                .iter()
+                .position(wanted)
+                .unwrap_or_else(|| {
+                    self.allocation_exports.push(AllocationExport {
+                        life,
+                        generation: self.lives[life].generation,
+                        buffer,
+                        piece,
+                        types: types.clone(),
+                        uses: 0,
+                    });
+                    self.allocation_exports.len() - 1
                 });
-                self.allocation_exports.len() - 1
-            });
             self.allocation_exports[at].uses += 1;
             allocation_exports.push(at);
         }

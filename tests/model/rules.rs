@@ -106,7 +106,11 @@ impl Model {
                 && mapped.life == life
                 && mapped.found_by == Some(allocation_export)
                 && mapped.read_only == options.read_only
-                && mapped.who == who(options, &self.buffers[self.allocation_exports[allocation_export].buffer])
+                && mapped.who
+                    == who(
+                        options,
+                        &self.buffers[self.allocation_exports[allocation_export].buffer],
+                    )
                 && order.contains(&mapped.used)
                 && before.all(|wanted| mapped.failed.contains(wanted))
         })
@@ -188,7 +192,10 @@ impl Model {
                 let of_buffer = |allocation_export: &&crate::model::AllocationExport| {
                     allocation_export.uses > 0 && allocation_export.buffer == wanted.buffer
                 };
-                let is_kept = self.allocation_exports.iter().any(|allocation_export| of_buffer(&allocation_export));
+                let is_kept = self
+                    .allocation_exports
+                    .iter()
+                    .any(|allocation_export| of_buffer(&allocation_export));
                 let is_there = self.lives[buffer.life].lives && (!buffer.is_freed || is_kept);
                 if is_there {
                     Ok(())

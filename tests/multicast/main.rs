@@ -10,7 +10,7 @@ mod slots;
 mod teardown;
 mod unavailable;
 
-use gpuipc_tests::{TestChild, Refused, Scratch};
+use gpuipc_tests::{Refused, Scratch, TestChild};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;

@@ -56,7 +56,10 @@ fn slots_of_killed_members_are_free_again() {
         assert!(answer.contains("no multicast slot"), "{answer}");
     }
     next.members[0].ok(&format!("mc-drop {created}"));
-    group.members.iter_mut().for_each(gpuipc_tests::TestChild::kill);
+    group
+        .members
+        .iter_mut()
+        .for_each(gpuipc_tests::TestChild::kill);
     let (_created, handle) = next.create(LEN);
     next.ready(&handle, &buffers);
 }

@@ -3,7 +3,7 @@
 
 use crate::{PROGRAM, Pair};
 use gpuipc_core::{Attributes, GpuIpcMemHandle};
-use gpuipc_tests::{TestChild, Scratch, lacks_a_second_gpu, on_real_gpu, skip, to_hex};
+use gpuipc_tests::{Scratch, TestChild, lacks_a_second_gpu, on_real_gpu, skip, to_hex};
 
 const LEN: u64 = 2 << 20;
 

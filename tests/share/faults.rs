@@ -3,7 +3,7 @@
 
 use crate::{PROGRAM, child};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{TestChild, Scratch, on_real_gpu, skip, to_hex};
+use gpuipc_tests::{Scratch, TestChild, on_real_gpu, skip, to_hex};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Who may go first, and what is left then.
 
-use crate::{PROGRAM, Pair, end_race, child};
-use gpuipc_tests::{TestChild, Scratch, on_real_gpu, skip, to_hex};
+use crate::{PROGRAM, Pair, child, end_race};
+use gpuipc_tests::{Scratch, TestChild, on_real_gpu, skip, to_hex};
 use std::time::{Duration, Instant};
 
 const LEN: u64 = 2 << 20;

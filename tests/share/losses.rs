@@ -4,7 +4,7 @@
 use crate::broker::connect_to;
 use crate::{PROGRAM, Pair, child};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{TestChild, Scratch, by_broker_alone, skip};
+use gpuipc_tests::{Scratch, TestChild, by_broker_alone, skip};
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 

@@ -26,13 +26,13 @@ mod places;
 mod pools;
 mod process;
 mod queries;
+mod ranges;
 mod registered;
 mod round_trip;
 mod segments;
 mod users;
-mod ranges;
 
-use gpuipc_tests::{TestChild, Scratch};
+use gpuipc_tests::{Scratch, TestChild};
 
 /// Two processes that see the same GPUs: an exporter and an importer.
 struct Pair {

@@ -2,7 +2,7 @@
 
 use crate::PROGRAM;
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{TestChild, Scratch, by_broker_alone, skip};
+use gpuipc_tests::{Scratch, TestChild, by_broker_alone, skip};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };

@@ -3,7 +3,7 @@
 
 use crate::{PROGRAM, Pair, end_race};
 use gpuipc_core::GpuIpcMemHandle;
-use gpuipc_tests::{TestChild, Scratch, forge, out_of_reach, skip, stop, to_hex};
+use gpuipc_tests::{Scratch, TestChild, forge, out_of_reach, skip, stop, to_hex};
 use std::process::Command;
 
 const LEN: u64 = 2 << 20;
@@ -81,10 +81,7 @@ fn a_revoked_export_s_number_gives_nothing() {
         new.table.map(|entry| entry.slot)
     );
     let refused = pair.importer.import_refused(&out_of_reach(&handle), "");
-    assert_eq!(
-        refused.attempts[1..],
-        ["PosixFd/pidfd_getfd/ExportRevoked"]
-    );
+    assert_eq!(refused.attempts[1..], ["PosixFd/pidfd_getfd/ExportRevoked"]);
 }
 
 #[test]
@@ -115,10 +112,7 @@ fn a_ticket_leads_to_no_other_descriptor_than_its_own() {
         }
     });
     let refused = pair.importer.import_refused(&forged, "");
-    assert_eq!(
-        refused.attempts[1..],
-        ["PosixFd/pidfd_getfd/ExportRevoked"]
-    );
+    assert_eq!(refused.attempts[1..], ["PosixFd/pidfd_getfd/ExportRevoked"]);
     // No token, and a slot that nobody uses.
     for slot in [60_000, 65_535, 65_536, u32::MAX] {
         let forged = forge(&out_of_reach(&handle), |fields| {
@@ -143,10 +137,7 @@ fn a_ticket_is_good_for_its_own_allocation_only() {
     let (mut pair, _, handle) = exported();
     let forged = forge(&out_of_reach(&handle), |fields| fields.allocation_id += 1);
     let refused = pair.importer.import_refused(&forged, "");
-    assert_eq!(
-        refused.attempts[1..],
-        ["PosixFd/pidfd_getfd/ExportRevoked"]
-    );
+    assert_eq!(refused.attempts[1..], ["PosixFd/pidfd_getfd/ExportRevoked"]);
 }
 
 /// Whether a process other than this one has a POSIX lock on the file.

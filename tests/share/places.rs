@@ -1,7 +1,7 @@
 //! Memory at an address of the importer's choice, and sizes.
 
 use crate::{PROGRAM, Pair};
-use gpuipc_tests::{TestChild, Scratch, forge};
+use gpuipc_tests::{Scratch, TestChild, forge};
 
 const LEN: u64 = 2 << 20;
 

@@ -2,7 +2,7 @@
 
 use crate::{PROGRAM, Pair, child};
 use gpuipc_core::{GpuIpcMemHandle, Ticket, Token};
-use gpuipc_tests::{TestChild, Scratch, forge, on_real_gpu, skip};
+use gpuipc_tests::{Scratch, TestChild, forge, on_real_gpu, skip};
 
 const LEN: u64 = 3 << 20;
 

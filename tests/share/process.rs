@@ -2,7 +2,7 @@
 //! started, exec, the process's end, a full table of descriptors.
 
 use crate::{PROGRAM, Pair, child};
-use gpuipc_tests::{TestChild, Scratch, by_broker_alone, forge, to_hex};
+use gpuipc_tests::{Scratch, TestChild, by_broker_alone, forge, to_hex};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! "Could I import this?", answered by type, without mapping anything.
 
 use crate::{PROGRAM, Pair};
-use gpuipc_tests::{TestChild, Scratch, forge};
+use gpuipc_tests::{Scratch, TestChild, forge};
 
 const LEN: u64 = 2 << 20;
 

@@ -96,9 +96,10 @@ fn gpuipc_types_chooses_without_recompiling() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fabric", LEN);
     let (_, handle) = pair.exporter.export(buffer, 0, LEN);
-    let mut importer = gpuipc_tests::TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
-        command.env("GPUIPC_TYPES", "fabric");
-    });
+    let mut importer =
+        gpuipc_tests::TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
+            command.env("GPUIPC_TYPES", "fabric");
+        });
     assert_eq!(importer.import(&handle, "").used, "Fabric");
     let mut wrong = gpuipc_tests::TestChild::start_with(crate::PROGRAM, &pair.scratch, |command| {
         command.env("GPUIPC_TYPES", "carrier-pigeon");

@@ -2,7 +2,7 @@
 
 use crate::{PROGRAM, Pair, child};
 use gpuipc_core::{GpuIpcMemHandle, HandleType};
-use gpuipc_tests::{TestChild, Scratch, forge, on_real_gpu, skip};
+use gpuipc_tests::{Scratch, TestChild, forge, on_real_gpu, skip};
 
 const PIECE: u64 = 2 << 20;
 

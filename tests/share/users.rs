@@ -3,7 +3,7 @@
 use crate::PROGRAM;
 use crate::broker::connect_to;
 use gpuipc_core::Request;
-use gpuipc_tests::{ForEveryone, TestChild, Scratch, forge};
+use gpuipc_tests::{ForEveryone, Scratch, TestChild, forge};
 use std::io::Write as _;
 use std::time::Duration;
 

@@ -14,7 +14,12 @@ pub const LEGACY_SEED: u64 = 200;
 ///
 /// The legacy type leads to other bytes than the others, so that a test sees
 /// which one was used.
-pub fn all_types(exporter: &mut TestChild, allocation: u64, offset: u64, len: u64) -> GpuIpcMemHandle {
+pub fn all_types(
+    exporter: &mut TestChild,
+    allocation: u64,
+    offset: u64,
+    len: u64,
+) -> GpuIpcMemHandle {
     let (vmm, _) = exporter.alloc("vmm-fabric", allocation);
     let (legacy, _) = exporter.alloc("cuda-malloc", allocation);
     exporter.ok(&format!("fill {vmm} {VMM_SEED}"));

@@ -6,8 +6,8 @@
 //! test itself holds no GPU memory, so that every handle really crosses
 //! between processes.
 
-mod handles;
 mod child;
+mod handles;
 mod scratch;
 
 /// The README's Rust, compiled.
@@ -23,8 +23,8 @@ pub struct Readme;
 #[derive(Debug)]
 pub struct Pages;
 
+pub use child::{Imported, Refused, TestChild, stop};
 pub use handles::{LEGACY_SEED, VMM_SEED, all_types, by_broker_alone, out_of_reach};
-pub use child::{Imported, TestChild, Refused, stop};
 pub use scratch::{ForEveryone, Scratch};
 
 use gpuipc_core::{GpuIpcMemHandle, HANDLE_BYTES};

@@ -1,7 +1,7 @@
 //! What an exporting thread does: allocates, exports, publishes; revokes and frees in any order.
 
 use crate::actor::Actor;
-use crate::board::{Count, GroupId, Export, RANGES};
+use crate::board::{Count, Export, GroupId, RANGES};
 use crate::worker::lock;
 use gpuipc::{Buffer, ExportOptions, Exported, Memory};
 use gpuipc_kit::{Kind, pattern};

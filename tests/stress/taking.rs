@@ -1,7 +1,7 @@
 //! What an importing thread does: imports, compares every byte, unmaps; and asks for what is over.
 
 use crate::actor::Actor;
-use crate::board::{Count, GROUPS, MOST_WORKERS, Export, RANGES};
+use crate::board::{Count, Export, GROUPS, MOST_WORKERS, RANGES};
 use crate::judge;
 use crate::worker::lock;
 use gpuipc::{

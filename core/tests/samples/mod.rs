@@ -1,8 +1,8 @@
 //! One valid handle of each kind, and registered memories, with values that are easy to see in a dump.
 
 use gpuipc_core::{
-    ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HandleFields, HostId, TablePlace,
-    ProcessId, RegisteredFields, Ticket, Token, TransportInfo, SharedRange, registered_len,
+    ClusterUuid, DeviceUuid, Endpoint, GpuIpcMemHandle, HandleFields, HostId, ProcessId,
+    RegisteredFields, SharedRange, TablePlace, Ticket, Token, TransportInfo, registered_len,
 };
 
 /// A sample, and the name of its golden file.

@@ -29,8 +29,8 @@ pub mod kinds;
 pub mod reasons;
 
 pub mod attempts;
-pub mod calls;
 mod callback;
+pub mod calls;
 mod failure;
 mod last_error;
 mod logger;

@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code)]
 
+pub mod feasibility;
 #[cfg(feature = "multicast")]
 pub mod multicast;
-pub mod feasibility;
 pub mod registered;
 pub mod reservation;
 

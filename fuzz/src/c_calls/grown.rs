@@ -4,7 +4,7 @@ use super::Op;
 use super::world::{FORM, HANDLES, World};
 use crate::checker::HANDLE as BYTES;
 use gpuipc_c::attempts::{CAttempt, CError};
-use gpuipc_c::calls::{buffer, export, library, mem, feasibility, registered, reservation};
+use gpuipc_c::calls::{buffer, export, feasibility, library, mem, registered, reservation};
 use gpuipc_c::objects::Reservation;
 use gpuipc_c::objects::feasibility::TypeFeasibility;
 use gpuipc_c::objects::registered::{COwner, CTransport};
@@ -197,7 +197,8 @@ impl World {
         assert!(problem == 0 || count == 0);
         let (to, size) = (self.room.as_mut_ptr().cast(), self.room.len());
         // SAFETY: `size` bytes of our own.
-        let told = unsafe { feasibility::gpuipc_feasibility_problem_text(Some(&object), to, size, None) };
+        let told =
+            unsafe { feasibility::gpuipc_feasibility_problem_text(Some(&object), to, size, None) };
         assert_eq!(told, 0);
         assert_eq!(self.room[0] == 0, problem == 0);
         feasibility::gpuipc_feasibility_free(Some(object));
@@ -369,7 +370,8 @@ impl World {
         let to = self.handle.as_mut_ptr();
         let export = self.exports.get(op.object);
         // SAFETY: as many bytes of our own as are said.
-        let status = unsafe { export::gpuipc_exported_bytes(export, to, HANDLES, Some(&mut count)) };
+        let status =
+            unsafe { export::gpuipc_exported_bytes(export, to, HANDLES, Some(&mut count)) };
         if status == 0 {
             // SAFETY: set when it was made.
             self.told = unsafe { count.assume_init() };

@@ -282,7 +282,10 @@ impl World {
             (Ok(mem), Some(own)) => {
                 let start = export.start;
                 assert_eq!(mem.device_ptr(), own.buffer.device_ptr() + start as u64);
-                assert_eq!((mem.len(), mem.type_used()), (export.len, Used::SameProcess));
+                assert_eq!(
+                    (mem.len(), mem.type_used()),
+                    (export.len, Used::SameProcess)
+                );
                 let of = export.of;
                 let pieces = export.pieces.iter().map(|(_, piece)| Rc::downgrade(piece));
                 let pieces = pieces.collect();

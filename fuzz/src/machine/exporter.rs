@@ -86,7 +86,9 @@ impl Exporter {
             handle.base_size() == size && place + there.len() as u64 <= size
         };
         self.exports.iter().any(|export| {
-            let pieces = (0..).zip(&export.handles).filter(|(_, handle)| fits(handle));
+            let pieces = (0..)
+                .zip(&export.handles)
+                .filter(|(_, handle)| fits(handle));
             let at = pieces.map(|(piece, _): (u64, _)| piece * size + place);
             at.into_iter()
                 .any(|at| bytes(export.tag, at, there.len()) == there)

@@ -95,7 +95,9 @@ impl Importer {
         speak: impl FnOnce(&mut Channel) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let Some(channel) = &mut self.channel else {
-            return Err(Failure::Importer("the importing process was ended".to_owned()));
+            return Err(Failure::Importer(
+                "the importing process was ended".to_owned(),
+            ));
         };
         speak(channel).map_err(|failure| {
             // Its end closes the pipe a moment before its status is there.

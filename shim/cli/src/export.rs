@@ -8,8 +8,8 @@ use crate::pattern;
 use crate::session::Session;
 use crate::signals::EndSignals;
 use crate::size;
-use crate::trial::exported_types;
 use crate::source::Source;
+use crate::trial::exported_types;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gpuipc::{DeviceId, ExportOptions, GpuIpcMemHandle, HandleType, Memory};
 use std::path::PathBuf;
@@ -68,7 +68,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let handles = exported.handles();
     source.fill(pattern::exported_seed(handles), &mut pattern::nobody_waits)?;
     let file = HandleFile::write(&args.out, handles)?;
-    let types: Vec<&str> = exported_types(handles).into_iter().map(HandleType::name).collect();
+    let types: Vec<&str> = exported_types(handles)
+        .into_iter()
+        .map(HandleType::name)
+        .collect();
     line(session.opened.describe(session.device))?;
     line(format!(
         "memory: {}, {} on GPU {}",

@@ -5,7 +5,7 @@ use crate::mapped::Mapped;
 use crate::output::{Failure, line};
 use crate::pattern::{self, Source};
 use crate::session::Session;
-use crate::{device, handle_file, feasibility, size, table};
+use crate::{device, feasibility, handle_file, size, table};
 use gpuipc::{Access, DeviceId, GpuIpcMem, GpuIpcMemHandle, HandleType, ImportOptions, Liveness};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::attempt::Side;
     use gpuipc::core::{DeviceUuid, HandleFields, SharedRange};
-    use gpuipc::{Attempt, Code, HandleType, GpuPair, Reason, Step};
+    use gpuipc::{Attempt, Code, GpuPair, HandleType, Reason, Step};
     use std::time::Duration;
 
     #[test]

@@ -167,7 +167,7 @@ fn foreign_field(first: &GpuIpcMemHandle, other: &GpuIpcMemHandle) -> Option<&'s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuipc::core::{Endpoint, HandleFields, Ticket, Token, SharedRange};
+    use gpuipc::core::{Endpoint, HandleFields, SharedRange, Ticket, Token};
 
     /// Three allocations of 100 bytes, from byte 40 of the first to byte 70 of the
     /// last.

@@ -114,7 +114,9 @@ impl Channel {
                 Ok(0) => return Err(Failure::Importer("a message without its end".to_owned())),
                 Ok(got) => filled += got,
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(Failure::Importer(format!("read from the pipe: {errno}"))),
+                Err(errno) => {
+                    return Err(Failure::Importer(format!("read from the pipe: {errno}")));
+                }
             }
         }
         Ok(true)

@@ -7,9 +7,9 @@
 //! exporter, which may be gone.
 
 use crate::Answer;
+use crate::args::Out;
 use crate::at_once::{self, Moving};
 use crate::blocks::{ForeignBlock, room};
-use crate::args::Out;
 use crate::header::{Header, Kind, Place};
 use crate::owner::{self, OwnerId};
 use crate::piece::{OpenKey, Origin};

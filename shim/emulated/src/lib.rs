@@ -104,10 +104,10 @@
 
 #![deny(unsafe_code)]
 
+mod args;
 mod at_once;
 mod attribute;
 mod blocks;
-mod args;
 mod capture;
 mod config;
 mod context;

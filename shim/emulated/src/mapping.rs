@@ -1,8 +1,8 @@
 //! VMM addresses: reserve, map, give access, unmap.
 
 use crate::Answer;
-use crate::at_once::{self, Work};
 use crate::args::{In, Out};
+use crate::at_once::{self, Work};
 use crate::config::config;
 use crate::header::{Kind, Place};
 use crate::multicast::wait_for_members;

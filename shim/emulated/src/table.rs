@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::attribute::{mem_get_address_range, pointer_get_attribute};
 use crate::args::FromC;
+use crate::attribute::{mem_get_address_range, pointer_get_attribute};
 use crate::capture::{
     graph_destroy, stream_begin_capture, stream_end_capture, stream_is_capturing,
     thread_exchange_stream_capture_mode,

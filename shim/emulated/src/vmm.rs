@@ -2,8 +2,8 @@
 //! `cuMemRetainAllocationHandle`.
 
 use crate::Answer;
-use crate::at_once::{self, Work};
 use crate::args::{In, Out};
+use crate::at_once::{self, Work};
 use crate::config::config;
 use crate::device;
 use crate::header::{Kind, Place};

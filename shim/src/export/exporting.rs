@@ -3,8 +3,8 @@
 
 use crate::attempt::{Attempt, Failure, Reason, Step};
 use crate::error::{Error, MemoryKind, NotExportable};
-use crate::export::allocation::{Allocation, Location, AllocationKind, not_exportable};
-use crate::export::descriptor::{Descriptor, KeptFd, FdQuota};
+use crate::export::allocation::{Allocation, AllocationKind, Location, not_exportable};
+use crate::export::descriptor::{Descriptor, FdQuota, KeptFd};
 use crate::export::exported_allocation::ExportedAllocation;
 use crate::export::reference::Reference;
 use crate::export::shared_pool::SharedPool;
@@ -59,9 +59,11 @@ pub(crate) fn export(
         return Err(Error::NotExportable(NotExportable { kind, attempts }));
     }
     // Before the first handle exists.
-    export.entry = export
-        .broker
-        .enter(&export.token, export.descriptor.number(), export.allocation_id);
+    export.entry = export.broker.enter(
+        &export.token,
+        export.descriptor.number(),
+        export.allocation_id,
+    );
     let by_number = export.entry.is_some() && export.descriptor.number().is_some();
     match export.broker.cannot_serve() {
         Some(error) if export.types_made() == TypeFlags::POSIX_FD && !by_number => Err(error),

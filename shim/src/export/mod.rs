@@ -5,9 +5,9 @@
 
 pub(crate) mod allocation;
 pub(crate) mod descriptor;
-mod left;
 pub(crate) mod exported_allocation;
 pub(crate) mod exporting;
+mod left;
 pub(crate) mod reference;
 pub(crate) mod registry;
 pub(crate) mod shared_pool;
@@ -21,7 +21,7 @@ use crate::options::ExportOptions;
 use crate::process::identity;
 use crate::session::Ipc;
 use crate::sys::CuDevicePtr;
-use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, SharedRange};
+use gpuipc_core::{GpuIpcMemHandle, HandleFields, SharedRange, TypeFlags};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// As the length of an export: from the pointer to the end of the allocation around it, by

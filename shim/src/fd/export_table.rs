@@ -19,7 +19,7 @@ use crate::process::identity;
 use crate::process::private_fd::PrivateFd;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use gpuipc_core::{TablePlace, TABLE_ENTRY_BYTES as SLOT_BYTES, TableEntry, Ticket, Token};
+use gpuipc_core::{TABLE_ENTRY_BYTES as SLOT_BYTES, TableEntry, TablePlace, Ticket, Token};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
@@ -74,7 +74,9 @@ impl ExportTable {
         let limit = getrlimit(Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < BYTES as u64) {
             // Growing the file would bring SIGXFSZ, which ends the process.
-            return Err(os("ftruncate of the export table (RLIMIT_FSIZE)")(Errno::FBIG));
+            return Err(os("ftruncate of the export table (RLIMIT_FSIZE)")(
+                Errno::FBIG,
+            ));
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         // What a machine with vm.memfd_noexec asks for; Linux before 6.3 does not know it.

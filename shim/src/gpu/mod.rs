@@ -5,7 +5,7 @@ pub(crate) mod context;
 pub(crate) mod device_memory;
 pub(crate) mod driver;
 pub(crate) mod imported_pool;
+pub(crate) mod keepalive;
 pub(crate) mod mapping;
 pub(crate) mod reservation;
-pub(crate) mod keepalive;
 pub(crate) mod undo;

@@ -335,7 +335,11 @@ pub(crate) struct Descriptors<'a> {
 }
 
 impl<'a> Descriptors<'a> {
-    pub(crate) fn of(range: &RangeHandles<'a>, ipc: &'a Ipc, wait: &'a Wait) -> Result<Self, Failure> {
+    pub(crate) fn of(
+        range: &RangeHandles<'a>,
+        ipc: &'a Ipc,
+        wait: &'a Wait,
+    ) -> Result<Self, Failure> {
         let of = |handle: &&'a GpuIpcMemHandle| Exporter::of(handle, ipc, wait);
         Ok(Self {
             exporters: range.segments().iter().map(of).collect::<Result<_, _>>()?,

@@ -295,8 +295,7 @@ impl Import<'_> {
     /// The importing device that is no peer of the memory's, as far as the driver
     /// says; else the first that is not the memory's own.
     fn without_way(&self, owner: Option<CuDevice>) -> Option<CuDevice> {
-        let no_peer =
-            owner.and_then(|owner| self.access.without_way_to(self.ipc.driver(), owner));
+        let no_peer = owner.and_then(|owner| self.access.without_way_to(self.ipc.driver(), owner));
         let mut others = self.access.devices();
         no_peer.or_else(|| others.find(|device| Some(*device) != owner))
     }

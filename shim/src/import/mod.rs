@@ -10,8 +10,8 @@ pub(crate) mod legacy;
 pub(crate) mod mem;
 pub(crate) mod own_access;
 pub(crate) mod own_memory;
-pub(crate) mod slots;
 pub(crate) mod range;
+pub(crate) mod slots;
 
 use self::cache::Slot;
 use self::devices::AccessDevices;
@@ -205,7 +205,9 @@ pub(crate) fn own_memory(
 /// The memory from the first allocation on, if all lie there as the range says.
 fn side_by_side(
     range: &RangeHandles<'_>,
-    base_of: impl Fn(&GpuIpcMemHandle) -> Result<(CuDevicePtr, Option<Weak<ExportedAllocation>>), Failure>,
+    base_of: impl Fn(
+        &GpuIpcMemHandle,
+    ) -> Result<(CuDevicePtr, Option<Weak<ExportedAllocation>>), Failure>,
 ) -> Result<OwnMemory, Failure> {
     let mut first = None;
     let mut next = None;

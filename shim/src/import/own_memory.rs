@@ -28,7 +28,9 @@ impl OwnMemory {
             what: "of a process's own memory only that of cuMemCreate is copied, while it is exported; use the original pointer",
         };
         let exports: Option<Vec<_>> = self.exports.iter().map(Weak::upgrade).collect();
-        let exports = exports.filter(|exports| !exports.is_empty()).ok_or(NOT_HELD)?;
+        let exports = exports
+            .filter(|exports| !exports.is_empty())
+            .ok_or(NOT_HELD)?;
         let sizes: Option<Vec<usize>> = exports
             .iter()
             .map(|export| usize::try_from(export.size).ok())

@@ -31,8 +31,8 @@
 //! - a start outside the lock, or one that is not kept
 
 mod broker;
-mod mappings;
 mod exports;
+mod mappings;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};

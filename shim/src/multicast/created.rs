@@ -2,14 +2,14 @@
 
 use super::{Reason, Stage, Unavailable};
 use crate::error::Error;
-use crate::export::descriptor::{Descriptor, KeptFd, FdQuota};
+use crate::export::descriptor::{Descriptor, FdQuota, KeptFd};
 use crate::export::exported_allocation::{ExportShare, ExportedAllocation};
 use crate::export::reference::Reference;
 use crate::gpu::driver::{AllocationHandle, Driver};
 use crate::options::ExportOptions;
 use crate::session::Ipc;
 use crate::sys::{CuMulticastObjectProp, CuResult, handle_type, multicast_granularity};
-use gpuipc_core::{GpuIpcMemHandle, HandleFields, TypeFlags, SharedRange};
+use gpuipc_core::{GpuIpcMemHandle, HandleFields, SharedRange, TypeFlags};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A multicast object that this process made and exports to the members. It holds
@@ -87,9 +87,11 @@ pub(super) fn create(
     }
     export.reference = Reference::new(Some(object));
     // Before the handle exists.
-    export.entry = export
-        .broker
-        .enter(&export.token, export.descriptor.number(), export.allocation_id);
+    export.entry = export.broker.enter(
+        &export.token,
+        export.descriptor.number(),
+        export.allocation_id,
+    );
     let export = export.register();
     let handle = handle_of(ipc, &export, num_devices)?;
     log::debug!(target: "gpuipc::gpu", "a multicast object of {size} bytes for {num_devices} devices: {handle:?}");
@@ -151,7 +153,11 @@ fn make(
     }
 }
 
-fn handle_of(ipc: &Ipc, export: &ExportedAllocation, num_devices: u16) -> Result<GpuIpcMemHandle, Error> {
+fn handle_of(
+    ipc: &Ipc,
+    export: &ExportedAllocation,
+    num_devices: u16,
+) -> Result<GpuIpcMemHandle, Error> {
     let fields = HandleFields {
         length: export.size,
         range: SharedRange {

@@ -3,7 +3,7 @@
 use super::import::import_options;
 use super::{ArrayRoom, TextRoom, bytes, call, given, release};
 use crate::objects::feasibility::TypeFeasibility;
-use crate::objects::{Library, Feasibility};
+use crate::objects::{Feasibility, Library};
 use crate::options::ImportOptions;
 use crate::status::{self, CStatus};
 use core::ffi::c_char;

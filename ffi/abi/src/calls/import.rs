@@ -53,7 +53,14 @@ pub(super) unsafe fn import_options(
     // A u32 is not more than a usize on the machines that this is for.
     let count = options.access_device_count as usize;
     // SAFETY: as above; a device takes any bytes.
-    let more = unsafe { elements("access_devices", options.access_devices, count, MOST_DEVICES) }?;
+    let more = unsafe {
+        elements(
+            "access_devices",
+            options.access_devices,
+            count,
+            MOST_DEVICES,
+        )
+    }?;
     options.check(cancel, place, more)
 }
 

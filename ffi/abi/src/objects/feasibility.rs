@@ -3,7 +3,7 @@
 use super::{Library, decode};
 use crate::attempts::CAttempt;
 use crate::failure::Failure;
-use gpuipc::{HandleType, ImportOptions, Feasible};
+use gpuipc::{Feasible, HandleType, ImportOptions};
 use std::mem::offset_of;
 
 /// What `gpuipc_can_import` found out.

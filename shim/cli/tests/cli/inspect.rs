@@ -1,7 +1,9 @@
 //! The command `inspect`: needs no driver, believes nothing.
 
 use crate::place::{Ended, Place};
-use gpuipc::core::{DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, Ticket, Token, SharedRange};
+use gpuipc::core::{
+    DeviceUuid, Endpoint, HandleFields, HostId, ProcessId, SharedRange, Ticket, Token,
+};
 use gpuipc::{GpuIpcMemHandle, HANDLE_BYTES};
 use serde_json::Value;
 

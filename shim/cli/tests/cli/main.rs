@@ -5,6 +5,6 @@ mod doctor;
 mod inspect;
 mod nvml;
 mod place;
+mod ranges;
 mod share;
 mod usage;
-mod ranges;

@@ -1,7 +1,7 @@
 //! Calls about one allocation that meet in two threads.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::scene;
 use crate::scene::Dir;
 use gpuipc_sys::{CuIpcMemHandle, CuResult, IPC_MEM_LAZY_ENABLE_PEER_ACCESS, access};

@@ -1,7 +1,7 @@
 //! Devices, what a process sees of them, and what the driver lacks.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::scene;
 use gpuipc_sys::{CuResult, CuUuid, access};
 

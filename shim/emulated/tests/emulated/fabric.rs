@@ -1,7 +1,7 @@
 //! Fabric handles.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::scene;
 use crate::scene::names;
 use gpuipc_emulated::counters;

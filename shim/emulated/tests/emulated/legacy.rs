@@ -1,7 +1,7 @@
 //! Legacy handles between processes.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::scene;
 use gpuipc_emulated::counters;
 use gpuipc_sys::{CuIpcMemHandle, CuResult, pointer_attribute as is};
@@ -115,7 +115,9 @@ scene!(two_handles_of_one_memory_are_two_mappings, || {
     free(ptr).expect("free");
     assert_eq!(alloc(SIZE), Ok(ptr));
     let stale = child.open(old).expect("the new memory");
-    let new = child.open(ipc_handle(ptr).expect("a handle")).expect("open");
+    let new = child
+        .open(ipc_handle(ptr).expect("a handle"))
+        .expect("open");
     assert_ne!(stale, new);
     write(ptr, 3).expect("a write");
     assert_eq!((child.read(stale), child.read(new)), (Ok(3), Ok(3)));
@@ -204,7 +206,9 @@ scene!(with_the_exporters_device_hidden, || {
     let ptr = alloc(SIZE).expect("memory");
     write(ptr, 7).expect("a write");
     let mut child = TestChild::with(&[("CUDA_VISIBLE_DEVICES", "1")]);
-    let there = child.open(ipc_handle(ptr).expect("a handle")).expect("open");
+    let there = child
+        .open(ipc_handle(ptr).expect("a handle"))
+        .expect("open");
     assert_eq!(child.read(there), Ok(7));
     assert_eq!(
         child.ask(&format!("attribute {there} {}", is::DEVICE_ORDINAL)),

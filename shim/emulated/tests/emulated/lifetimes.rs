@@ -1,7 +1,7 @@
 //! Who dies when: kill, exit, fork, and what the next start sweeps.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::scene;
 use crate::scene::names;
 use gpuipc_sys::{CuIpcMemHandle, CuResult};

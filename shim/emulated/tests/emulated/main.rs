@@ -3,6 +3,7 @@
 //! state and settings are a process's.
 
 mod at_once;
+mod child;
 mod devices;
 mod driver;
 mod fabric;
@@ -11,7 +12,6 @@ mod legacy;
 mod lifetimes;
 mod memory;
 mod multicast;
-mod child;
 mod pool_calls;
 mod pools;
 mod profiles;

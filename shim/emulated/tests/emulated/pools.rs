@@ -1,7 +1,7 @@
 //! Memory pools and what they share.
 
-use crate::driver::*;
 use crate::child::{TestChild, hex};
+use crate::driver::*;
 use crate::pool_calls::*;
 use crate::scene;
 use gpuipc_emulated::counters;
@@ -129,7 +129,8 @@ scene!(another_process_imports_pool_and_pointer, || {
         "the same again"
     );
     assert_eq!(child.read(first), Ok(0x1111));
-    child.ask(&format!("write {first} {}", 0x2222))
+    child
+        .ask(&format!("write {first} {}", 0x2222))
         .expect("a write");
     assert_eq!(read(ptr), Ok(0x2222));
     for (number, value) in [

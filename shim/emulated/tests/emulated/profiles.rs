@@ -1,7 +1,7 @@
 //! Ready-made machines, config files, and settings that are wrong.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::pool_calls::*;
 use crate::scene;
 use gpuipc_emulated::{ProcAddress, get_proc_address, table};
@@ -210,7 +210,8 @@ scene!(a_config_file, || {
     assert_eq!(child.ask("uuid-byte 0"), Ok(0x22));
     assert_eq!(child.ask("uuid-byte 1"), Ok(0));
     let shared = handle_type::FABRIC;
-    child.ask(&format!("create {SIZE} {shared}"))
+    child
+        .ask(&format!("create {SIZE} {shared}"))
         .expect("in a domain");
     let two = [
         ("GPUIPC_EMULATED_CONFIG", path.as_str()),

@@ -1,7 +1,7 @@
 //! Importers that see another machine: other namespaces, another user.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::scene;
 use gpuipc_sys::{CuResult, access};
 use std::process::Command;

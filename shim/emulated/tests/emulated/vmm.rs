@@ -1,7 +1,7 @@
 //! VMM memory in one process, and fd sharing.
 
-use crate::driver::*;
 use crate::child::TestChild;
+use crate::driver::*;
 use crate::scene;
 use crate::scene::names;
 use gpuipc_emulated::counters;

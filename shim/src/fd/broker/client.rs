@@ -1,10 +1,10 @@
 //! The importer's side of the broker: connects to the broker that a ticket names,
 //! checks its user, sends a request, and reads the reply before the deadline.
 
+use super::credentials::{PeerCredentials, peer_process};
 use super::discard::Foreign;
 use super::idle::IdleConnections;
 use super::name::{Folder, abstract_address};
-use super::credentials::{PeerCredentials, peer_process};
 use super::socket::{Fds, Line, receive_with_fd, send};
 use crate::attempt::{Code, Failure, Reason, Step};
 use crate::options::Trust;
@@ -124,7 +124,12 @@ pub(crate) fn ask(
 }
 
 /// Keeps a connection that can answer again.
-fn keep(kept: &IdleConnections, endpoint: Endpoint, broker: Connection, answer: &Result<Answer, Failure>) {
+fn keep(
+    kept: &IdleConnections,
+    endpoint: Endpoint,
+    broker: Connection,
+    answer: &Result<Answer, Failure>,
+) {
     if answer.is_ok() && !broker.own {
         kept.put(endpoint, broker);
     }
@@ -344,7 +349,11 @@ impl Connection {
 /// Connects under the first of the broker's names behind which a trusted user's process
 /// is. Those whose backlog is full are tried again until the wait ends, when all others
 /// have been tried.
-fn connect_to(endpoint: Endpoint, reach: Reach<'_>, wait: &Wait) -> Result<(Line, PeerCredentials), Failure> {
+fn connect_to(
+    endpoint: Endpoint,
+    reach: Reach<'_>,
+    wait: &Wait,
+) -> Result<(Line, PeerCredentials), Failure> {
     let by_folder = Folder::where_to_look(reach.socket_dir, reach.trust).map(Some);
     let mut names: Box<dyn Iterator<Item = Option<Folder>>> =
         Box::new(core::iter::once(None).chain(by_folder));

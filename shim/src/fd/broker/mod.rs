@@ -9,21 +9,21 @@
 
 mod bell;
 mod client;
+mod credentials;
 mod discard;
 mod exports;
 mod idle;
 mod name;
-mod credentials;
 mod server;
 mod socket;
 pub(crate) mod started;
 pub(crate) mod thread;
 
 pub(crate) use client::{Answer, Connection, Reach, ask, is_lost, process};
+pub(crate) use credentials::trusts_user;
 pub(crate) use discard::Foreign;
 pub(crate) use exports::{Export, Exports, Given};
 pub(crate) use idle::IdleConnections;
-pub(crate) use credentials::trusts_user;
 
 use crate::error::Error;
 use crate::fd::export_table::{Entry, ExportTable};

@@ -7,9 +7,9 @@
 //! closed its descriptors.
 
 use super::bell::{Bell, Ear};
+use super::credentials::PeerCredentials;
 use super::discard::is_choked;
 use super::exports::{Export, Exports, Given};
-use super::credentials::PeerCredentials;
 use super::socket::{Fds, Line, Listener, receive_bytes, send};
 use crate::gpu::driver::DriverError;
 use crate::options::Trust;

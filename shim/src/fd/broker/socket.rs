@@ -4,8 +4,8 @@
 //! to send any (SO_PASSRIGHTS). On older kernels a message that holds one is not
 //! received, and is closed on another thread (see `discard`).
 
-use super::discard::{Foreign, close_elsewhere};
 use super::credentials::take_descriptors;
+use super::discard::{Foreign, close_elsewhere};
 use crate::process::identity;
 use crate::process::private_fd::{File, PrivateFd, above_standard};
 use core::mem::MaybeUninit;
