@@ -26,8 +26,6 @@ pub const TRANSPORT_BYTES: usize = 72;
 pub const TRANSPORT_DATA_BYTES: usize = 64;
 /// Bytes of an entry of the export table.
 pub const TABLE_ENTRY_BYTES: usize = 32;
-/// Bytes of every message between the members of a multicast object.
-pub const MULTICAST_MESSAGE_BYTES: usize = 88;
 
 /// `N` bytes inside a block of `BLOCK` bytes, and their name in errors.
 #[derive(Clone, Copy, Debug)]

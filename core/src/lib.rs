@@ -21,7 +21,7 @@
 //! | `rules` | every rule that a handle must keep, in one list | know about bytes on the wire |
 //! | `registered` | a buffer of a runtime: its handles and other transports | know what a transport means |
 //! | `message` | the broker's messages | send, receive, wait |
-//! | `multicast` | what the members of a multicast object tell each other | know what a stage or a fault means |
+//! | `multicast`, a feature | what the members of a multicast object tell each other | know what a stage or a fault means |
 //! | `status` | the status numbers that the C interface gives | know errors of other crates |
 //!
 //! Things that no layer does: allocate, call the driver, call the operating system, panic on bytes
@@ -52,6 +52,7 @@ mod handle;
 mod identity;
 mod layout;
 mod message;
+#[cfg(feature = "multicast")]
 mod multicast;
 mod registered;
 mod rules;
@@ -67,11 +68,12 @@ pub use error::{DecodeError, MessageError};
 pub use handle::{GpuIpcMemHandle, HandleFields, SharedRange};
 pub use identity::{ClusterUuid, DeviceUuid, Endpoint, HostId, ProcessId};
 pub use layout::{
-    FORMAT_VERSION, HANDLE_BYTES, MULTICAST_MESSAGE_BYTES, REGISTERED_HEADER_BYTES, REPLY_BYTES,
-    REQUEST_BYTES, SLOT_BYTES, TABLE_ENTRY_BYTES, TRANSPORT_BYTES, TRANSPORT_DATA_BYTES,
+    FORMAT_VERSION, HANDLE_BYTES, REGISTERED_HEADER_BYTES, REPLY_BYTES, REQUEST_BYTES, SLOT_BYTES,
+    TABLE_ENTRY_BYTES, TRANSPORT_BYTES, TRANSPORT_DATA_BYTES,
 };
 pub use message::{Reply, ReplyStatus, Request, RequestKind};
-pub use multicast::MulticastMessage;
+#[cfg(feature = "multicast")]
+pub use multicast::{MULTICAST_MESSAGE_BYTES, MulticastMessage};
 pub use registered::{
     EncodeError, MAX_HANDLES, MAX_TRANSPORTS, REGISTERED_VERSION, RegisteredError,
     RegisteredFields, RegisteredMemoryRef, TransportInfo, registered_len,

@@ -1,6 +1,9 @@
 //! What the members of a multicast object tell each other.
 
-use crate::layout::{MULTICAST_MESSAGE_BYTES, layout};
+use crate::layout::layout;
+
+/// Bytes of every message between the members of a multicast object.
+pub const MULTICAST_MESSAGE_BYTES: usize = 88;
 
 const MAGIC: [u8; 4] = *b"GIMC";
 const VERSION: u8 = 1;

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use gpuipc_core::{
-    ClusterUuid, DeviceUuid, Endpoint, HandleType, HostId, MulticastMessage, ProcessId, TableEntry,
-    Token, TypeFlags, TypeList,
+    ClusterUuid, DeviceUuid, Endpoint, HandleType, HostId, ProcessId, TableEntry, Token, TypeFlags,
+    TypeList,
 };
 
 const BYTES: [u8; 16] = [
@@ -105,8 +105,10 @@ fn an_entry_of_the_export_table_is_its_32_bytes() {
     assert_eq!(TableEntry::decode(&[0; 32]), None, "a free place");
 }
 
+#[cfg(feature = "multicast")]
 #[test]
 fn a_multicast_message_is_its_88_bytes() {
+    use gpuipc_core::MulticastMessage;
     let sent = MulticastMessage {
         round: 2,
         stage: 3,

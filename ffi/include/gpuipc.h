@@ -73,7 +73,7 @@
  * does nothing to the driver and to the parent, or leave them. fork followed by
  * exec is allowed at any time.
  *
- * Callbacks (of gpuipc_log_set, and gpuipc_multicast_gather) may call only
+ * Callbacks (of gpuipc_log_set, and of gpuipc_multicast.h) may call only
  * gpuipc_last_error, gpuipc_last_error_read, gpuipc_last_error_attempts,
  * gpuipc_status_text, gpuipc_status_name, gpuipc_version, gpuipc_abi_version and
  * gpuipc_is_forked: the library may hold locks meanwhile. On the callback's thread
@@ -109,7 +109,7 @@
  * memory that one exports the other imports, by its original address.
  *
  * Versions. GPUIPC_VERSION is the header's, gpuipc_version() the library's. Within
- * one GPUIPC_ABI_VERSION nothing is removed or changed: numbers, functions,
+ * one GPUIPC_ABI_VERSION nothing of this header is removed or changed: numbers, functions,
  * places and sizes in structs (options grow at their end). So a program runs with
  * every library of the same ABI version that is not older than its header.
  * The handle's format has a version of its own: see CHANGELOG.md.
@@ -616,18 +616,6 @@
 // It would fail: see the attempt.
 #define GPUIPC_FEASIBLE_NO 3
 
-// Bytes of every message between the members of a multicast team.
-#define GPUIPC_MULTICAST_MESSAGE_BYTES 88
-
-// For `heard` of `gpuipc_multicast_gather`: the member's message is in `all`.
-#define GPUIPC_HEARD_MESSAGE 0
-
-// For `heard` of `gpuipc_multicast_gather`: the member has left or died.
-#define GPUIPC_HEARD_GONE 1
-
-// For `heard` of `gpuipc_multicast_gather`: it said nothing until the deadline.
-#define GPUIPC_HEARD_SILENT 2
-
 // The most bytes of a transport.
 #define GPUIPC_TRANSPORT_BYTES 64
 
@@ -653,20 +641,14 @@ typedef struct gpuipc gpuipc;
 // Memory of another process, mapped here.
 typedef struct gpuipc_mem gpuipc_mem;
 
+// What `gpuipc_can_import` found out.
+typedef struct gpuipc_feasibility gpuipc_feasibility;
+
 // A buffer that this process registered, or that another process has described.
 typedef struct gpuipc_registered gpuipc_registered;
 
 // Address space without memory, for imports at an address of the caller's choice.
 typedef struct gpuipc_reservation gpuipc_reservation;
-
-// A member of a multicast object that has joined, as have all others.
-typedef struct gpuipc_multicast gpuipc_multicast;
-
-// Memory that every member has bound at the same place of a multicast object.
-typedef struct gpuipc_multicast_buffer gpuipc_multicast_buffer;
-
-// A multicast object that this process made and exports to the members.
-typedef struct gpuipc_multicast_object gpuipc_multicast_object;
 
 // The outcome of a call: `GPUIPC_OK`, or one number a cause. A newer library may
 // return numbers that are not here.
@@ -985,37 +967,6 @@ typedef struct gpuipc_mem_handle {
     // `CUmemFabricHandle` (Fabric).
     union gpuipc_slot slot_2;
 } gpuipc_mem_handle;
-
-// An all-gather over any transport of the caller's. It sends the
-// `GPUIPC_MULTICAST_MESSAGE_BYTES` at `message` to every other member, and, for
-// each member i but itself, writes what came from it to `all` at i times that
-// length and one of `GPUIPC_HEARD_...` to `heard[i]`. It returns within
-// `timeout_ms`, whatever has come. It is called on the thread that joins or
-// binds. A callback: see above for what it may do.
-typedef void (*gpuipc_multicast_gather)(void *context,
-                                        const uint8_t *message,
-                                        uint8_t *all,
-                                        uint8_t *heard,
-                                        uint32_t timeout_ms);
-
-// The members of a multicast object, as one of them sees the others.
-typedef struct gpuipc_multicast_team {
-    // `sizeof(gpuipc_multicast_team)` of the header that the caller was compiled with.
-    size_t struct_size;
-    // This member, from 0.
-    uint32_t rank;
-    // How many there are.
-    uint32_t size;
-    // How long each exchange may take, in milliseconds; an agreement has two.
-    // 0: 30000.
-    uint32_t timeout_ms;
-    // 0.
-    uint32_t reserved;
-    // How the members exchange messages.
-    gpuipc_multicast_gather gather;
-    // Passed to `gather`. It must stay valid until the `gpuipc_multicast` is freed.
-    void *context;
-} gpuipc_multicast_team;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1353,33 +1304,30 @@ gpuipc_status gpuipc_can_import(const struct gpuipc *ipc,
 
 // 1 if an import is worth trying: for this process's own memory, and where an answer
 // is `GPUIPC_FEASIBLE_YES` or `GPUIPC_FEASIBLE_UNKNOWN`. Else 0.
-gpuipc_status gpuipc_feasibility_is_importable(const struct gpuipc_feasibility *feasibility,
-                                               uint32_t *out);
+gpuipc_status gpuipc_feasibility_is_importable(const struct gpuipc_feasibility *feasibility, uint32_t *out);
 
 // 1 if the memory is this process's own, so that an import gives the original
 // pointer. Else 0.
-gpuipc_status gpuipc_feasibility_is_own(const struct gpuipc_feasibility *feasibility,
-                                        uint32_t *out);
+gpuipc_status gpuipc_feasibility_is_own(const struct gpuipc_feasibility *feasibility, uint32_t *out);
 
 // What is to be expected of each type, in the order in which an import would try
 // them; those that it would not try come first. None where there is a problem. An
 // array function: see above.
 gpuipc_status gpuipc_feasibility_types(const struct gpuipc_feasibility *feasibility,
-                                       struct gpuipc_type_feasibility *types,
-                                       size_t capacity,
-                                       size_t *count);
+                                   struct gpuipc_type_feasibility *types,
+                                   size_t capacity,
+                                   size_t *count);
 
 // Why no import could succeed, whatever the type, as the status that
 // `gpuipc_import` would return: the handles are not one range, a device is not
 // there, the process was forked. `GPUIPC_OK` if there is no such problem.
-gpuipc_status gpuipc_feasibility_problem(const struct gpuipc_feasibility *feasibility,
-                                         gpuipc_status *out);
+gpuipc_status gpuipc_feasibility_problem(const struct gpuipc_feasibility *feasibility, gpuipc_status *out);
 
 // The problem in words, empty if there is none. A text function: see above.
 gpuipc_status gpuipc_feasibility_problem_text(const struct gpuipc_feasibility *feasibility,
-                                              char *buffer,
-                                              size_t len,
-                                              size_t *needed);
+                                          char *buffer,
+                                          size_t size,
+                                          size_t *needed);
 
 // Gives it back. NULL is allowed.
 void gpuipc_feasibility_free(struct gpuipc_feasibility *feasibility);
@@ -1443,8 +1391,8 @@ gpuipc_status gpuipc_deserialize(const struct gpuipc *ipc,
                                  const struct gpuipc_import_options *options,
                                  struct gpuipc_registered **out);
 
-// Writes the bytes to ship to importers into `buffer` of `len` bytes, and how many there
-// are into `*needed`: what `gpuipc_deserialize` takes. With length 0 it only writes
+// Writes the bytes to ship to importers into `buffer` of `size` bytes, and how many there
+// are into `*needed`: what `gpuipc_deserialize` takes. With size 0 it only writes
 // `*needed`, and the buffer may be NULL; with a buffer, `needed` may be NULL. Who holds
 // the bytes may ask for the memory: keep them like a password.
 //
@@ -1612,86 +1560,6 @@ gpuipc_status gpuipc_buffer_write(const struct gpuipc_buffer *buffer,
 // Frees the memory. NULL is allowed. Work that uses it must have ended; exports of
 // it are to be freed before.
 void gpuipc_buffer_free(struct gpuipc_buffer *buffer);
-
-// Makes a multicast object (NVLS) for `num_devices` members, one GPU each, with
-// room for `size` bytes of each member's memory.
-//
-// State of evidence: multicast has run on gpuipc's emulated driver only, never on
-// hardware. On any other driver every `gpuipc_multicast_...` call that needs
-// the driver returns `GPUIPC_MULTICAST_UNAVAILABLE` before it calls it.
-//
-// `*out` is to be given to `gpuipc_multicast_object_free` once this process's
-// own member has joined: then all have.
-//
-// Fails with `GPUIPC_MULTICAST_UNAVAILABLE` (the error's text has the stage, the
-// code and the cure), `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_BROKER_START`,
-// `GPUIPC_FORKED`.
-gpuipc_status gpuipc_multicast_create(const struct gpuipc *ipc,
-                                      size_t size,
-                                      uint32_t num_devices,
-                                      struct gpuipc_multicast_object **out);
-
-// Writes the `GPUIPC_HANDLE_BYTES` of the object's handle into `buffer`, which
-// has `size` bytes. Send them to every member, this process's own too.
-//
-// Fails with `GPUIPC_BUFFER_TOO_SMALL`.
-gpuipc_status gpuipc_multicast_object_handle(const struct gpuipc_multicast_object *object,
-                                             uint8_t *buffer,
-                                             size_t size);
-
-// Revokes the export. NULL is allowed. The object lives as long as a member has it.
-void gpuipc_multicast_object_free(struct gpuipc_multicast_object *object);
-
-// Imports the object behind the `len` bytes at `handle`, adds the GPU with the
-// ordinal `device` to it, and waits until every member of `team` has done the
-// same. A failure is told to the others, which then fail, too.
-//
-// `*out` is to be given to `gpuipc_multicast_free`.
-//
-// Fails with `GPUIPC_MULTICAST_UNAVAILABLE` for this member's own failure,
-// `GPUIPC_MULTICAST_TEAM` for another one's (the error's text names the member
-// and what is wrong with it), `GPUIPC_EXPORTER_GONE` and others as
-// `gpuipc_import`, `GPUIPC_INVALID_ARGUMENT`, `GPUIPC_NO_DEVICE`.
-gpuipc_status gpuipc_multicast_join(const struct gpuipc *ipc,
-                                    const uint8_t *handle,
-                                    size_t len,
-                                    int32_t device,
-                                    const struct gpuipc_multicast_team *team,
-                                    struct gpuipc_multicast **out);
-
-// Binds `len` bytes of this member's memory from `ptr` on to the first free
-// range of the object, and waits until every member has done the same: all call
-// it, and free their buffers, in the same order. The memory is `cuMemCreate`
-// memory on the member's GPU, made with a handle type; it stays allocated until
-// the buffer is closed.
-//
-// `*out` is to be given to `gpuipc_multicast_buffer_close`, before or after
-// `multicast` is freed.
-//
-// Fails with `GPUIPC_INVALID_ARGUMENT` for `ptr` or `len` against the granularity or
-// the allocation's size (the text has the numbers), `GPUIPC_MULTICAST_UNAVAILABLE`,
-// `GPUIPC_MULTICAST_TEAM`. Where the members named something else than one another,
-// or one of them was silent or died, every later call with `multicast` fails in the
-// same way: free it, and join a new object.
-gpuipc_status gpuipc_multicast_bind(const struct gpuipc_multicast *multicast,
-                                    uint64_t ptr,
-                                    size_t len,
-                                    struct gpuipc_multicast_buffer **out);
-
-// The multicast address (a `CUdeviceptr`) of what was bound.
-gpuipc_status gpuipc_multicast_buffer_ptr(const struct gpuipc_multicast_buffer *buffer,
-                                          uint64_t *out);
-
-// Unbinds this member's memory; with the last buffer the object is unmapped
-// before. NULL is allowed. All members must be done with the address. The buffer
-// is freed in any case but `GPUIPC_IN_CALLBACK`.
-//
-// Fails with `GPUIPC_MULTICAST_UNAVAILABLE` where the driver does not unbind.
-gpuipc_status gpuipc_multicast_buffer_close(struct gpuipc_multicast_buffer *buffer);
-
-// Lets go of the member's side of the object, and of its team. NULL is allowed.
-// Buffers that are there stay.
-void gpuipc_multicast_free(struct gpuipc_multicast *multicast);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -137,6 +137,7 @@ macro_rules! reasons {
     };
 }
 
+#[cfg(feature = "multicast")]
 pub(crate) use reasons;
 
 reasons! {

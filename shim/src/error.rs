@@ -1,7 +1,9 @@
 //! The errors of the library: one variant per cause.
 
+#[cfg(feature = "multicast")]
 pub(crate) mod multicast;
 
+#[cfg(feature = "multicast")]
 use self::multicast::{TeamError, Unavailable};
 use crate::attempt::{Attempt, Reason};
 use crate::sys::{CuResult, DriverError, LoadError};
@@ -81,8 +83,10 @@ pub enum Error {
     /// No type led to a mapping.
     Import(ImportError),
     /// A multicast object cannot be had or used here.
+    #[cfg(feature = "multicast")]
     MulticastUnavailable(Unavailable),
     /// A member of a multicast team failed, is gone, or is out of step.
+    #[cfg(feature = "multicast")]
     MulticastTeam(TeamError),
 }
 
@@ -310,7 +314,9 @@ impl Error {
                 Some(Reason::Cancelled) => Status::CANCELLED,
                 _ => Status::NO_TYPE_WORKED,
             },
+            #[cfg(feature = "multicast")]
             Self::MulticastUnavailable(_) => Status::MULTICAST_UNAVAILABLE,
+            #[cfg(feature = "multicast")]
             Self::MulticastTeam(_) => Status::MULTICAST_TEAM,
         }
     }
@@ -367,7 +373,9 @@ impl fmt::Display for Error {
                 }
                 list(f, &error.attempts, error.reason())
             }
+            #[cfg(feature = "multicast")]
             Self::MulticastUnavailable(error) => error.fmt(f),
+            #[cfg(feature = "multicast")]
             Self::MulticastTeam(error) => error.fmt(f),
         }
     }

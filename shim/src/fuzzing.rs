@@ -1,17 +1,17 @@
 //! Parsers of bytes and text from outside, for the fuzz targets only.
 
 use crate::error::Error;
-use crate::multicast::decoded;
 use crate::options::{Settings, Trust};
-use gpuipc_core::{HandleType, MULTICAST_MESSAGE_BYTES, TablePlace, Ticket};
+use gpuipc_core::{HandleType, TablePlace, Ticket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// A member's message, decoded and encoded again.
+#[cfg(feature = "multicast")]
 pub fn multicast_message(
-    bytes: &[u8; MULTICAST_MESSAGE_BYTES],
-) -> Option<[u8; MULTICAST_MESSAGE_BYTES]> {
-    decoded(bytes)
+    bytes: &[u8; gpuipc_core::MULTICAST_MESSAGE_BYTES],
+) -> Option<[u8; gpuipc_core::MULTICAST_MESSAGE_BYTES]> {
+    crate::multicast::decoded(bytes)
 }
 
 /// Who made the export table, if it says that the ticket's export lives.

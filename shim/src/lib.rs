@@ -60,11 +60,18 @@
 //! one type after the other. It keeps one mapping per allocation, and trusts nothing that
 //! a handle says.
 //!
-//! **registered** and [`multicast`] are built on exports and imports:
+//! **registered** and **multicast** are built on exports and imports:
 //! [`RegisteredMemory`] is a buffer with its handles and a runtime's other transports,
-//! and a multicast object joins the memory of several GPUs.
+//! and a multicast object (with the feature `multicast`) joins the memory of several GPUs.
 //!
 //! [`Ipc`] is the front door to all of them.
+//!
+//! # Features
+//!
+//! `multicast` adds multicast objects (NVLS): a module of that name, and two methods of
+//! [`Ipc`]. They have run on the emulated driver only. Without it the handle of a
+//! multicast object is refused with [`Error::Unsupported`]. `cuda-driver-sys` converts to
+//! and from that crate's types.
 //!
 //! # What it does not do
 //!
@@ -97,6 +104,7 @@ mod import;
 mod ipc;
 #[cfg(all(test, gpuipc_shuttle))]
 mod model_check;
+#[cfg(feature = "multicast")]
 pub mod multicast;
 mod options;
 mod process;

@@ -59,6 +59,7 @@ pub(crate) struct Settings {
     pub(crate) socket_dir: Option<PathBuf>,
     pub(crate) trust: Trust,
     /// Only an option says so, never the environment.
+    #[cfg(feature = "multicast")]
     pub(crate) experimental_multicast: bool,
     /// The same.
     pub(crate) keepalive_descriptor: bool,
@@ -106,6 +107,7 @@ impl Settings {
             timeout,
             socket_dir: bytes(SOCKET_DIR_VARIABLE).map(PathBuf::from),
             trust,
+            #[cfg(feature = "multicast")]
             experimental_multicast: false,
             keepalive_descriptor: false,
         })
@@ -142,6 +144,7 @@ fn parse_types(value: &str) -> Option<TypeList> {
 pub struct IpcOptions {
     socket_dir: Option<PathBuf>,
     trust: Option<Trust>,
+    #[cfg(feature = "multicast")]
     experimental_multicast: bool,
     keepalive_descriptor: bool,
 }
@@ -165,6 +168,7 @@ impl IpcOptions {
     /// Allows [`multicast`](crate::multicast) on a real driver. **It has never run
     /// on hardware**: all that is known of it comes from CUDA's documentation and
     /// the emulated driver, which needs no permission.
+    #[cfg(feature = "multicast")]
     #[must_use]
     pub const fn experimental_multicast(mut self, allow: bool) -> Self {
         self.experimental_multicast = allow;
@@ -192,6 +196,7 @@ impl IpcOptions {
         Settings {
             socket_dir: self.socket_dir.clone().or(settings.socket_dir),
             trust: self.trust.clone().unwrap_or(settings.trust),
+            #[cfg(feature = "multicast")]
             experimental_multicast: self.experimental_multicast,
             keepalive_descriptor: self.keepalive_descriptor,
             ..settings

@@ -124,18 +124,6 @@ FIELD(gpuipc_owner, host_id, 16, 16);
 FIELD(gpuipc_owner, pid, 32, 4);
 FIELD(gpuipc_owner, pid_namespace, 36, 4);
 
-/* The members of a multicast object. */
-PROMISE(GPUIPC_MULTICAST_MESSAGE_BYTES == 88);
-PROMISE(sizeof(gpuipc_multicast_team) == 40);
-PROMISE(ALIGNMENT(gpuipc_multicast_team) == 8);
-FIELD(gpuipc_multicast_team, struct_size, 0, 8);
-FIELD(gpuipc_multicast_team, rank, 8, 4);
-FIELD(gpuipc_multicast_team, size, 12, 4);
-FIELD(gpuipc_multicast_team, timeout_ms, 16, 4);
-FIELD(gpuipc_multicast_team, reserved, 20, 4);
-FIELD(gpuipc_multicast_team, gather, 24, 8);
-FIELD(gpuipc_multicast_team, context, 32, 8);
-
 /* What a failed call leaves behind. */
 PROMISE(sizeof(gpuipc_error) == 32);
 PROMISE(ALIGNMENT(gpuipc_error) == 8);
@@ -229,9 +217,6 @@ PROMISE(GPUIPC_FEASIBLE_OTHER == 0);
 PROMISE(GPUIPC_FEASIBLE_YES == 1);
 PROMISE(GPUIPC_FEASIBLE_UNKNOWN == 2);
 PROMISE(GPUIPC_FEASIBLE_NO == 3);
-PROMISE(GPUIPC_HEARD_MESSAGE == 0);
-PROMISE(GPUIPC_HEARD_GONE == 1);
-PROMISE(GPUIPC_HEARD_SILENT == 2);
 PROMISE(GPUIPC_ABI_VERSION == 1);
 PROMISE(GPUIPC_ATTRIBUTE_TICKET == 1);
 PROMISE(GPUIPC_ATTRIBUTE_MEM_POOL == 2);

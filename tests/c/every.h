@@ -1,10 +1,11 @@
-/* Every function of gpuipc.h, called once with arguments that are right: for what must
+/* Every function of gpuipc.h and gpuipc_multicast.h, called once with arguments that are right: for what must
  * hold of all of them. A test sees to it that none is missing. */
 #ifndef EVERY_H
 #define EVERY_H
 
 #include "check.h"
 #include "cuda_mini.h"
+#include "gpuipc_multicast.h"
 
 /* One of each object, of this process. */
 typedef struct {

@@ -1,4 +1,4 @@
-//! `gpuipc.h` is what the sources give, has every status, and is C and C++.
+//! The headers are what the sources give, have every status, and are C and C++.
 
 use crate::compiler::{Compiler, Language};
 use crate::{include, skip, sources};
@@ -8,32 +8,51 @@ use std::path::Path;
 /// Set to 1 it makes the test write the header instead of comparing it.
 const BLESS: &str = "GPUIPC_BLESS";
 
-fn fresh() -> String {
+/// `gpuipc.h`, and `gpuipc_multicast.h`, which has what the files `multicast.rs` define.
+fn fresh() -> [(&'static str, String); 2] {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let ffi = workspace.join("ffi");
-    let config =
-        cbindgen::Config::from_file(ffi.join("cbindgen.toml")).expect("cbindgen.toml is valid");
+    let config = |name| cbindgen::Config::from_file(ffi.join(name)).expect("a valid file");
+    let mut main = config("cbindgen.toml");
+    let mut multicast = cbindgen::Builder::new().with_config(config("cbindgen-multicast.toml"));
+    for part in ["objects", "border"] {
+        let path = ffi.join("abi/src").join(part).join("multicast.rs");
+        let source = std::fs::read_to_string(&path).expect("a source");
+        main.export.exclude.extend(defined(&source));
+        multicast = multicast.with_src(path);
+    }
     // Of the core only the handle's layout: what stands in its tables is a struct in Rust's syntax,
     // and cbindgen looks into no macro.
     let scratch = gpuipc_tests::Scratch::new();
     let builder = cbindgen::Builder::new()
-        .with_config(config)
+        .with_config(main)
         .with_crate(ffi.join("abi"));
-    let builder =
-        ["handle.rs", "ticket.rs", "slot.rs"]
-            .into_iter()
-            .fold(builder, |builder, name| {
-                let source = std::fs::read_to_string(workspace.join("core/src").join(name));
-                let copy = scratch.path().join(name);
-                std::fs::write(&copy, without_tables(&source.expect("a source"))).expect("a file");
-                builder.with_src(copy)
-            });
-    let bindings = builder
-        .generate()
-        .expect("cbindgen understands the sources");
-    let mut text = Vec::new();
-    bindings.write(&mut text);
-    without_links(&String::from_utf8(text).expect("a header is text"))
+    let main = ["handle.rs", "ticket.rs", "slot.rs"]
+        .into_iter()
+        .fold(builder, |builder, name| {
+            let source = std::fs::read_to_string(workspace.join("core/src").join(name));
+            let copy = scratch.path().join(name);
+            std::fs::write(&copy, without_tables(&source.expect("a source"))).expect("a file");
+            builder.with_src(copy)
+        });
+    [("gpuipc.h", main), ("gpuipc_multicast.h", multicast)].map(|(name, builder)| {
+        let bindings = builder.generate();
+        let bindings = bindings.expect("cbindgen understands the sources");
+        let mut text = Vec::new();
+        bindings.write(&mut text);
+        let text = String::from_utf8(text).expect("a header is text");
+        (name, without_links(&text))
+    })
+}
+
+/// The names for C that a source defines.
+fn defined(source: &str) -> Vec<String> {
+    let public = source.lines().filter_map(|line| line.strip_prefix("pub "));
+    let names = public.filter_map(|line| {
+        let mut words = line.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        words.find(|word| word.to_ascii_lowercase().starts_with("gpuipc_"))
+    });
+    names.map(str::to_owned).collect()
 }
 
 /// The source with the tables of `layout!` as plain structs. A macro's last line is `}` alone.
@@ -73,15 +92,19 @@ fn links_become_plain_names() {
 }
 
 #[test]
-fn the_committed_header_is_what_the_sources_give() {
-    let path = include().join("gpuipc.h");
-    let fresh = fresh();
+fn the_committed_headers_are_what_the_sources_give() {
+    for (name, fresh) in fresh() {
+        compare(&include().join(name), &fresh);
+    }
+}
+
+fn compare(path: &Path, fresh: &str) {
     if std::env::var(BLESS).is_ok_and(|value| value == "1") {
         std::fs::create_dir_all(include()).expect("the folder can be made");
-        std::fs::write(&path, &fresh).expect("the header can be written");
+        std::fs::write(path, fresh).expect("the header can be written");
         return;
     }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
     let same = committed
         .lines()
         .zip(fresh.lines())
@@ -127,13 +150,11 @@ fn layouts_and_numbers_are_the_promised_ones_in_c_and_cpp() {
             continue;
         };
         for standard in standards {
-            // C99 has no _Static_assert: the header alone.
-            let source = if *standard == "c99" {
-                "empty.c"
-            } else {
-                "abi.c"
-            };
-            compiler.check_syntax(&sources().join(source), standard);
+            compiler.check_syntax(&sources().join("empty.c"), standard);
+            // C99 has no _Static_assert: the headers alone.
+            if *standard != "c99" {
+                compiler.check_syntax(&sources().join("abi.c"), standard);
+            }
         }
     }
 }
@@ -206,7 +227,10 @@ fn the_cpp_in_the_porting_guide_compiles() {
 
 #[test]
 fn every_word_of_the_interface_in_the_pages_exists() {
-    let header = include_str!("../../ffi/include/gpuipc.h");
+    let header = concat!(
+        include_str!("../../ffi/include/gpuipc.h"),
+        include_str!("../../ffi/include/gpuipc_multicast.h")
+    );
     let pages = [
         include_str!("../../README.md"),
         include_str!("../../docs/porting.md"),

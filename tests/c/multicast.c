@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "cuda_mini.h"
+#include "gpuipc_multicast.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "cuda_mini.h"
+#include "gpuipc_multicast.h"
 
 #include <mpi.h>
 #include <time.h>

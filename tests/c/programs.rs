@@ -364,7 +364,7 @@ fn a_forked_child_can_use_nothing_that_needs_cuda() {
 #[test]
 fn the_tests_of_every_function_have_every_function() {
     let every = include_str!("every.h");
-    for symbol in include_str!("symbols.txt").lines() {
+    for symbol in crate::symbols::all() {
         let called = format!("CALL({symbol},");
         let plain = format!("{symbol}(");
         assert!(

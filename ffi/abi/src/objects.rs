@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod feasibility;
+#[cfg(feature = "multicast")]
 pub mod multicast;
 pub mod registered;
 pub mod reservation;

@@ -4,7 +4,7 @@
 
 use crate::gpu::undo;
 use crate::process::identity;
-use crate::sys::{CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemHandle, CuMulticastObjectProp};
+use crate::sys::{CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemHandle};
 use gpuipc_core::DeviceUuid;
 pub(crate) use gpuipc_sys::Result;
 pub use gpuipc_sys::{Driver, DriverCause, DriverError};
@@ -26,7 +26,11 @@ impl AllocationHandle {
     }
 
     /// `cuMulticastCreate`.
-    pub(crate) fn multicast(driver: Driver, prop: &CuMulticastObjectProp) -> Result<Self> {
+    #[cfg(feature = "multicast")]
+    pub(crate) fn multicast(
+        driver: Driver,
+        prop: &crate::sys::CuMulticastObjectProp,
+    ) -> Result<Self> {
         let raw = driver.multicast_create(prop)?;
         Ok(Self { driver, raw })
     }

@@ -25,7 +25,11 @@ impl<'a> RangeHandles<'a> {
         };
         if first.attributes().contains(Attributes::MULTICAST) {
             return Err(Error::Unsupported {
-                what: "a multicast object is not imported as memory",
+                what: if cfg!(feature = "multicast") {
+                    "a multicast object is not imported as memory, but with Ipc::import_multicast"
+                } else {
+                    "the handle is of a multicast object, and this build of the library lacks the feature multicast"
+                },
             });
         }
         let count = first.range().segment_count;
@@ -306,6 +310,28 @@ mod tests {
                 "{field}"
             );
         }
+    }
+
+    #[test]
+    fn a_multicast_object_is_no_memory_and_a_build_without_multicast_says_so() {
+        let object = HandleFields {
+            multicast: true,
+            num_devices: 2,
+            range: Place {
+                length: 100,
+                segment_count: 1,
+                segment_index: 0,
+                ..fields()[0].range
+            },
+            length: 100,
+            offset_from_base: 0,
+            ..fields()[0].clone()
+        };
+        let Err(Error::Unsupported { what }) = RangeHandles::of(&handles(&[object])) else {
+            panic!("a multicast object is taken as memory");
+        };
+        let lacks = "lacks the feature multicast";
+        assert_eq!(what.contains(lacks), !cfg!(feature = "multicast"), "{what}");
     }
 
     #[test]

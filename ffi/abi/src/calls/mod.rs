@@ -38,6 +38,7 @@ pub mod cancel;
 
 pub mod buffer;
 
+#[cfg(feature = "multicast")]
 pub mod multicast;
 
 use crate::callback;

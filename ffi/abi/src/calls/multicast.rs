@@ -55,8 +55,7 @@ impl Exchange for Gather {
 /// Makes a multicast object (NVLS) for `num_devices` members, one GPU each, with
 /// room for `size` bytes of each member's memory.
 ///
-/// State of evidence: multicast has run on gpuipc's emulated driver only, never on
-/// hardware. On any other driver every `gpuipc_multicast_...` call that needs
+/// On any driver but gpuipc's emulated one every `gpuipc_multicast_...` call that needs
 /// the driver returns `GPUIPC_MULTICAST_UNAVAILABLE` before it calls it.
 ///
 /// `*out` is to be given to `gpuipc_multicast_object_free` once this process's

@@ -25,7 +25,7 @@ pub const GPUIPC_HEARD_SILENT: u8 = 2;
 /// each member i but itself, writes what came from it to `all` at i times that
 /// length and one of `GPUIPC_HEARD_...` to `heard[i]`. It returns within
 /// `timeout_ms`, whatever has come. It is called on the thread that joins or
-/// binds. A callback: see above for what it may do.
+/// binds. A callback: see `gpuipc.h` for what it may do.
 #[allow(non_camel_case_types)]
 pub type gpuipc_multicast_gather = Option<
     unsafe extern "C-unwind" fn(
