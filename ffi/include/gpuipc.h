@@ -641,9 +641,6 @@ typedef struct gpuipc gpuipc;
 // Memory of another process, mapped here.
 typedef struct gpuipc_mem gpuipc_mem;
 
-// What `gpuipc_can_import` found out.
-typedef struct gpuipc_feasibility gpuipc_feasibility;
-
 // A buffer that this process registered, or that another process has described.
 typedef struct gpuipc_registered gpuipc_registered;
 
@@ -1304,30 +1301,33 @@ gpuipc_status gpuipc_can_import(const struct gpuipc *ipc,
 
 // 1 if an import is worth trying: for this process's own memory, and where an answer
 // is `GPUIPC_FEASIBLE_YES` or `GPUIPC_FEASIBLE_UNKNOWN`. Else 0.
-gpuipc_status gpuipc_feasibility_is_importable(const struct gpuipc_feasibility *feasibility, uint32_t *out);
+gpuipc_status gpuipc_feasibility_is_importable(const struct gpuipc_feasibility *feasibility,
+                                               uint32_t *out);
 
 // 1 if the memory is this process's own, so that an import gives the original
 // pointer. Else 0.
-gpuipc_status gpuipc_feasibility_is_own(const struct gpuipc_feasibility *feasibility, uint32_t *out);
+gpuipc_status gpuipc_feasibility_is_own(const struct gpuipc_feasibility *feasibility,
+                                        uint32_t *out);
 
 // What is to be expected of each type, in the order in which an import would try
 // them; those that it would not try come first. None where there is a problem. An
 // array function: see above.
 gpuipc_status gpuipc_feasibility_types(const struct gpuipc_feasibility *feasibility,
-                                   struct gpuipc_type_feasibility *types,
-                                   size_t capacity,
-                                   size_t *count);
+                                       struct gpuipc_type_feasibility *types,
+                                       size_t capacity,
+                                       size_t *count);
 
 // Why no import could succeed, whatever the type, as the status that
 // `gpuipc_import` would return: the handles are not one range, a device is not
 // there, the process was forked. `GPUIPC_OK` if there is no such problem.
-gpuipc_status gpuipc_feasibility_problem(const struct gpuipc_feasibility *feasibility, gpuipc_status *out);
+gpuipc_status gpuipc_feasibility_problem(const struct gpuipc_feasibility *feasibility,
+                                         gpuipc_status *out);
 
 // The problem in words, empty if there is none. A text function: see above.
 gpuipc_status gpuipc_feasibility_problem_text(const struct gpuipc_feasibility *feasibility,
-                                          char *buffer,
-                                          size_t size,
-                                          size_t *needed);
+                                              char *buffer,
+                                              size_t len,
+                                              size_t *needed);
 
 // Gives it back. NULL is allowed.
 void gpuipc_feasibility_free(struct gpuipc_feasibility *feasibility);
@@ -1391,8 +1391,8 @@ gpuipc_status gpuipc_deserialize(const struct gpuipc *ipc,
                                  const struct gpuipc_import_options *options,
                                  struct gpuipc_registered **out);
 
-// Writes the bytes to ship to importers into `buffer` of `size` bytes, and how many there
-// are into `*needed`: what `gpuipc_deserialize` takes. With size 0 it only writes
+// Writes the bytes to ship to importers into `buffer` of `len` bytes, and how many there
+// are into `*needed`: what `gpuipc_deserialize` takes. With length 0 it only writes
 // `*needed`, and the buffer may be NULL; with a buffer, `needed` may be NULL. Who holds
 // the bytes may ask for the memory: keep them like a password.
 //

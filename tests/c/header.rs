@@ -15,7 +15,7 @@ fn fresh() -> [(&'static str, String); 2] {
     let config = |name| cbindgen::Config::from_file(ffi.join(name)).expect("a valid file");
     let mut main = config("cbindgen.toml");
     let mut multicast = cbindgen::Builder::new().with_config(config("cbindgen-multicast.toml"));
-    for part in ["objects", "border"] {
+    for part in ["objects", "calls"] {
         let path = ffi.join("abi/src").join(part).join("multicast.rs");
         let source = std::fs::read_to_string(&path).expect("a source");
         main.export.exclude.extend(defined(&source));
