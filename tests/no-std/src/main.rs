@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int};
 use core::panic::PanicInfo;
 use gpuipc_core::{
     DecodeError, Endpoint, GpuIpcMemHandle, HandleFields, RegisteredFields, RegisteredMemoryRef,
-    Request, RequestKind, Ticket, Token, TransportInfo, SharedRange,
+    Request, RequestKind, SharedRange, Ticket, Token, TransportInfo,
 };
 
 // The start code of the C library calls `main`; std would have linked it.
