@@ -19,7 +19,7 @@ use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 /// which nothing of this crate works; an optional one that is missing makes
 /// the calls that need it fail with a clear error. Every call returns
 /// [`CuResult`]. One line is no call of CUDA's: `gpuipcEmulatedDriver`, which only
-/// the emulated driver has, so that it can be told from a real one. The types are those of [`gpuipc::sys`](crate::sys) and
+/// the emulated driver has, so that it can be told from a real one. The types are those of [`gpuipc_sys`](crate) and
 /// `core::ffi`; the user of the list imports both.
 #[macro_export]
 macro_rules! driver_calls {

@@ -85,7 +85,7 @@ fn check() -> c_int {
 /// A registered memory of the handle goes through its bytes.
 fn registers(handle: &GpuIpcMemHandle) -> bool {
     let fields = RegisteredFields {
-        size: handle.length(),
+        len: handle.length(),
         ..RegisteredFields::default()
     };
     let Ok(transport) = TransportInfo::new(1, b"rkey") else {
