@@ -27,6 +27,7 @@
 //! | `import HANDLE[,HANDLE..] OPTIONS..` | `ok MAPPING ADDRESS USED LIVENESS LEN ATTEMPTS` |
 //! | `read MAPPING SEED OFFSET [STEP]` (its bytes, or every STEP-th, as OFFSET.. of the pattern), `write MAPPING SEED` | `ok`, or `wrong INDEX` |
 //! | `drop buffer\|export\|mapping ID`, `drop-on-thread MAPPING`, `drop-ipc` | `ok` |
+//! | `leave EXPORT` | `ok`: it lives until its memory is gone |
 //! | `free BUFFER` (keeps nothing: the address is stale then) | `ok` |
 //! | `fail SYMBOL NTH CODE TIMES`, `no-faults`, `calls SYMBOL` | `ok` |
 //! | `at SYMBOL NTH kill\|stop PID` | `ok`: before the NTH next use of the driver call that process is killed, or stopped |
@@ -70,6 +71,7 @@ mod disturb;
 mod exporting;
 mod foreign;
 mod importing;
+mod leave;
 mod life;
 mod middle;
 mod multicast;
@@ -402,6 +404,7 @@ impl TestChild {
                     Err("nothing to drop".into())
                 }
             }
+            "leave" => leave::leave(self, word(words)?),
             "drop-on-thread" => {
                 let id: u32 = word(words)?;
                 let mapping = self.mappings.remove(&id).ok_or("no such mapping")?;

@@ -20,6 +20,28 @@ fn a_live_export_keeps_vmm_memory_whatever_its_owner_frees() {
 }
 
 #[test]
+fn an_export_that_was_left_lives_until_its_memory_is_gone() {
+    for memory in ["vmm-fd", "cuda-malloc", "pool"] {
+        let mut pair = Pair::new();
+        let (kept, _) = pair.exporter.alloc(memory, LEN);
+        let (buffer, _) = pair.exporter.alloc(memory, LEN);
+        pair.exporter.ok(&format!("fill {buffer} 21"));
+        let (exported, handle) = pair.exporter.export(buffer, 0, LEN);
+        let (again, _) = pair.exporter.export(buffer, 0, LEN);
+        for id in [exported, again] {
+            pair.exporter.ok(&format!("leave {id}"));
+        }
+        let mem = pair.importer.import(&handle, "");
+        pair.importer.ok(&format!("read {} 21 0", mem.id));
+        pair.importer.ok(&format!("drop mapping {}", mem.id));
+        pair.exporter.ok(&format!("drop buffer {buffer}"));
+        // The next export looks.
+        pair.exporter.export(kept, 0, LEN);
+        pair.importer.import_refused(&handle, "");
+    }
+}
+
+#[test]
 fn a_vmm_mapping_outlives_the_exporter() {
     let mut pair = Pair::new();
     let (buffer, _) = pair.exporter.alloc("vmm-fd", LEN);
