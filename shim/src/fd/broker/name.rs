@@ -478,7 +478,13 @@ impl SocketFile {
     }
 
     fn remove(&self) -> Result<(), Errno> {
-        let folder = self.folder.open()?;
+        let folder = match self.folder.open() {
+            // No descriptor is left for the folder.
+            Err(Errno::MFILE | Errno::NFILE) if self.is_there() => {
+                return rustix::fs::unlink(self.folder.path.join(&self.name));
+            }
+            folder => folder?,
+        };
         // Another file's name is another's to remove.
         if self.is(&statat(&folder.fd, &self.name, AtFlags::SYMLINK_NOFOLLOW)?) {
             unlinkat(&folder.fd, &self.name, AtFlags::empty())?;
