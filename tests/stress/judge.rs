@@ -71,6 +71,8 @@ fn explains_code(code: Code) -> u8 {
         {
             OWN_FILES
         }
+        // A message that lost its descriptors to a table that has room again.
+        Code::Os(errno) if errno == Errno::ACCESS.raw_os_error() => FILES,
         _ => 0,
     }
 }
@@ -80,11 +82,8 @@ fn explains_attempt(attempt: &Attempt) -> u8 {
     let opens = matches!(attempt.step, Step::Open | Step::Import | Step::ImportPool);
     let uses = opens || matches!(attempt.step, Step::Map | Step::Compare);
     let by_reason = match attempt.reason {
-        Reason::ExporterGone
-        | Reason::ExportRevoked
-        | Reason::BrokerUnreachable
-        | Reason::OwnBroker
-        | Reason::ContextRefused => GONE,
+        Reason::ExporterGone | Reason::BrokerUnreachable => GONE | FILES,
+        Reason::ExportRevoked | Reason::OwnBroker | Reason::ContextRefused => GONE,
         Reason::BrokerHungUp => GONE | FILES,
         Reason::StaleMemory => GONE | EXPORTER_FAULTS,
         Reason::ExportFailed | Reason::NoDescriptor => GONE | EXPORTER_FAULTS | EXPORTER_FILES,
