@@ -136,8 +136,11 @@ impl Actor {
         if let Some(export) = export {
             let owner = export.group.who;
             add(owner, Disturbance::Stop, judge::STOPPED);
-            add(owner, Disturbance::Files, judge::EXPORTER_FILES);
             add(owner, Disturbance::Faults, judge::EXPORTER_FAULTS);
+            // Also long before: an export that was made without a broker stays without.
+            if self.board.was_disturbed(owner, Disturbance::Files, 0) {
+                all |= judge::EXPORTER_FILES;
+            }
             // An import in the owner gives its own pointer, which it may have freed.
             let freed = owner == own && !self.board.is_allocated(export.group);
             if freed || !self.board.stands(export) || self.board.is_killed(owner) {

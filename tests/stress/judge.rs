@@ -71,8 +71,8 @@ fn explains_code(code: Code) -> u8 {
         {
             OWN_FILES
         }
-        // A message that lost its descriptors to a table that has room again.
-        Code::Os(errno) if errno == Errno::ACCESS.raw_os_error() => FILES,
+        // A message lost its descriptors to this process's full table, which has room again.
+        Code::Os(errno) if errno == Errno::ACCESS.raw_os_error() => OWN_FILES,
         _ => 0,
     }
 }
@@ -82,12 +82,18 @@ fn explains_attempt(attempt: &Attempt) -> u8 {
     let opens = matches!(attempt.step, Step::Open | Step::Import | Step::ImportPool);
     let uses = opens || matches!(attempt.step, Step::Map | Step::Compare);
     let by_reason = match attempt.reason {
-        Reason::ExporterGone | Reason::BrokerUnreachable => GONE | FILES,
-        Reason::ExportRevoked | Reason::OwnBroker | Reason::ContextRefused => GONE,
+        Reason::ExporterGone
+        | Reason::ExportRevoked
+        | Reason::OwnBroker
+        | Reason::ContextRefused => GONE,
+        // Who had no descriptor left when its broker was to start exported without one.
+        Reason::BrokerUnreachable => GONE | EXPORTER_FILES,
         Reason::BrokerHungUp => GONE | FILES,
         Reason::StaleMemory => GONE | EXPORTER_FAULTS,
         Reason::ExportFailed | Reason::NoDescriptor => GONE | EXPORTER_FAULTS | EXPORTER_FILES,
-        Reason::TimedOut => STOPPED,
+        // The first question waits for a part of the time only; a process that is killed
+        // may keep its socket open for that long while it ends.
+        Reason::TimedOut => STOPPED | GONE,
         Reason::BrokerBusy => STOPPED | EXPORTER_FILES,
         Reason::LivenessUnknown => GONE | EXPORTER_FAULTS | STOPPED | FILES,
         Reason::PtraceRefused | Reason::NoPidfd => GONE | STOPPED | FILES,
