@@ -23,7 +23,16 @@ const FILES: u8 = OWN_FILES | EXPORTER_FILES;
 pub(crate) fn is_explained(disturbances: u8, error: &Error) -> bool {
     let explained_by = match error {
         Error::Import(import) => {
-            let explained = |attempt| disturbances & explains_attempt(attempt) != 0;
+            // A question that another way followed waited for a part of the time only; a
+            // process that is killed may keep its socket open for that long while it ends.
+            let last = import.attempts.last();
+            let was_cut = |attempt: &Attempt| {
+                attempt.reason == Reason::TimedOut && last.is_some_and(|last| last != attempt)
+            };
+            let explained = |attempt: &Attempt| {
+                let cut = if was_cut(attempt) { GONE } else { 0 };
+                disturbances & (explains_attempt(attempt) | cut) != 0
+            };
             let is_tried = |attempt: &&Attempt| !was_not_tried(attempt.reason);
             return import.attempts.iter().filter(is_tried).all(explained)
                 && !import.attempts.is_empty();
@@ -91,9 +100,7 @@ fn explains_attempt(attempt: &Attempt) -> u8 {
         Reason::BrokerHungUp => GONE | FILES,
         Reason::StaleMemory => GONE | EXPORTER_FAULTS,
         Reason::ExportFailed | Reason::NoDescriptor => GONE | EXPORTER_FAULTS | EXPORTER_FILES,
-        // The first question waits for a part of the time only; a process that is killed
-        // may keep its socket open for that long while it ends.
-        Reason::TimedOut => STOPPED | GONE,
+        Reason::TimedOut => STOPPED,
         Reason::BrokerBusy => STOPPED | EXPORTER_FILES,
         Reason::LivenessUnknown => GONE | EXPORTER_FAULTS | STOPPED | FILES,
         Reason::PtraceRefused | Reason::NoPidfd => GONE | STOPPED | FILES,
